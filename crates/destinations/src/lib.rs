@@ -1,1 +1,5 @@
-//! Placeholder while the crate is being written.
+//! The destination contract of walferry and its destinations.
+
+pub mod contract;
+
+pub use contract::{Destination, DestinationError};
