@@ -20,10 +20,6 @@ impl<'a> Cursor<'a> {
         self.rest
     }
 
-    pub(super) const fn offset(&self) -> usize {
-        self.offset
-    }
-
     /// The error `reason` at the next byte.
     #[cold]
     pub(super) const fn fail(&self, reason: DecodeReason) -> DecodeError {
@@ -157,7 +153,6 @@ mod tests {
         assert_eq!(cursor.u32(), Ok(2));
         assert_eq!(cursor.i32(), Ok(-2));
         assert_eq!(cursor.count(), Ok(3));
-        assert_eq!(cursor.offset(), 111);
         assert_eq!(cursor.finish(), Ok(()));
         assert_eq!(cursor.u8(), Err(error(111, DecodeReason::Truncated { needed: 1, left: 0 })));
     }

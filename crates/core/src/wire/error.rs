@@ -251,10 +251,8 @@ mod tests {
 
     #[test]
     fn a_message_names_values_place_and_tag() {
-        let back = DecodeReason::PositionBack {
-            commit: CommitLsn(Lsn(16)),
-            previous: Position(Lsn(32)),
-        };
+        let back =
+            DecodeReason::PositionBack { commit: CommitLsn(Lsn(16)), previous: Position(Lsn(32)) };
         let cases = [
             (
                 DecodeError { offset: 7, tag: b'B', reason: back },

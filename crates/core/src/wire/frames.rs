@@ -164,8 +164,9 @@ impl<'a> Replication<'a> {
                 cursor.finish()?;
                 Ok(Self::Keepalive { wal_end, time_us, reply })
             }
-            found => Err(Cursor::new(body, offset, COPY_DATA)
-                .fail(DecodeReason::UnknownTag { found })),
+            found => {
+                Err(Cursor::new(body, offset, COPY_DATA).fail(DecodeReason::UnknownTag { found }))
+            }
         }
     }
 }
@@ -236,10 +237,14 @@ mod tests {
     #[test]
     fn bodies_round_trip_and_are_strict() {
         let data = encode::xlog_data(Lsn(7), b"message");
-        let decode = |frame: &[u8]| Replication::decode(&frame[5..], 5).map(|body| match body {
-            Replication::XLogData { start, message, .. } => (start.0, message.to_vec()),
-            Replication::Keepalive { wal_end, reply, .. } => (wal_end.0.0, vec![u8::from(reply)]),
-        });
+        let decode = |frame: &[u8]| {
+            Replication::decode(&frame[5..], 5).map(|body| match body {
+                Replication::XLogData { start, message, .. } => (start.0, message.to_vec()),
+                Replication::Keepalive { wal_end, reply, .. } => {
+                    (wal_end.0.0, vec![u8::from(reply)])
+                }
+            })
+        };
         assert_eq!(decode(&data), Ok((7, b"message".to_vec())));
         let alive = encode::keepalive(Position(Lsn(9)), 3, true);
         assert_eq!(alive.len(), 5 + 18);
@@ -261,8 +266,7 @@ mod tests {
         let bytes = standby_status(Position(Lsn(0x0102)), 5, true);
         let position = [0, 0, 0, 0, 0, 0, 1, 2];
         let time = [0, 0, 0, 0, 0, 0, 0, 5];
-        let expected: Vec<u8> =
-            [&b"r"[..], &position, &position, &position, &time, &[1]].concat();
+        let expected: Vec<u8> = [&b"r"[..], &position, &position, &position, &time, &[1]].concat();
         assert_eq!(bytes.to_vec(), expected);
         assert_eq!(standby_status(Position(Lsn(0x0102)), 5, false)[33], 0);
     }

@@ -172,17 +172,17 @@ impl<'a> Iterator for Cells<'a> {
     fn next(&mut self) -> Option<Cell<'a>> {
         self.left = self.left.checked_sub(1)?;
         let (&tag, rest) = self.rest.split_first()?;
-        let (cell, rest) = match tag {
+        let parsed = match tag {
             b't' => value(rest).map(|(value, rest)| (Cell::Text(value), rest)),
             b'b' => value(rest).map(|(value, rest)| (Cell::Binary(value), rest)),
             b'n' => Some((Cell::Null, rest)),
             b'u' => Some((Cell::Unchanged, rest)),
             _ => None,
-        }
-        .unwrap_or_else(|| {
+        };
+        let Some((cell, rest)) = parsed else {
             self.left = 0;
-            (Cell::Null, &[])
-        });
+            return None;
+        };
         self.rest = rest;
         Some(cell)
     }
@@ -212,5 +212,103 @@ impl fmt::Debug for Cell<'_> {
 impl fmt::Debug for Tuple<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.cells()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::encode;
+
+    const ALL: [Cell<'static>; 5] =
+        [Cell::Null, Cell::Unchanged, Cell::Text(b""), Cell::Text(b"ab"), Cell::Binary(b"\0\xFF")];
+    const KINDS: [RowKind; 3] = [RowKind::Insert, RowKind::Update, RowKind::Delete];
+
+    fn error(offset: usize, reason: DecodeReason) -> DecodeError {
+        DecodeError { offset, tag: 0, reason }
+    }
+
+    // A-07: null, text, binary and unchanged are distinct
+    #[test]
+    fn cells_come_back_as_they_were_sent() {
+        let row = encode::row(None, Some(&ALL));
+        let view = RowView::validate(RowKind::Insert, &row, 5).unwrap();
+        assert_eq!(view.new.unwrap().cells().collect::<Vec<_>>(), ALL);
+        assert_eq!(view.old, None);
+        assert_eq!(
+            format!("{:?}", view.new.unwrap()),
+            r#"[null, unchanged, "", "ab", b"\x00\xff"]"#
+        );
+    }
+
+    // PG-15
+    #[test]
+    fn each_kind_has_its_own_markers() {
+        let cells: Option<&[Cell<'_>]> = Some(&ALL);
+        let key = Some((OldKind::Key, &ALL[..]));
+        let full = Some((OldKind::Full, &ALL[..]));
+        let legal = |kind, old: Option<_>, new: Option<_>| match kind {
+            RowKind::Insert => old.is_none() && new.is_some(),
+            RowKind::Update => new.is_some(),
+            RowKind::Delete => old.is_some() && new.is_none(),
+        };
+        for kind in KINDS {
+            for (old, new) in
+                [(None, cells), (key, cells), (full, cells), (key, None), (full, None)]
+            {
+                let row = encode::row(old, new);
+                let view = RowView::validate(kind, &row, 5);
+                assert_eq!(view.is_ok(), legal(kind, old, new), "{kind:?} {old:?} {new:?}");
+                if let Ok(view) = view {
+                    assert_eq!(view.old.map(|(kind, _)| kind), old.map(|(kind, _)| kind));
+                    assert_eq!(view.new.is_some(), new.is_some());
+                    assert_eq!(
+                        RowView::parse(kind, &row).map(|v| format!("{v:?}")),
+                        Ok(format!("{view:?}"))
+                    );
+                }
+            }
+        }
+    }
+
+    // A-07
+    #[test]
+    fn wrong_counts_negative_lengths_and_trailing_bytes_are_refused() {
+        let row = encode::row(None, Some(&[Cell::Text(b"ab")]));
+        let edited = |at: usize, value: u8| {
+            let mut row = row.clone();
+            row[at] = value;
+            row
+        };
+        let cases = [
+            (row.clone(), 2, error(1, DecodeReason::ColumnCount { expected: 2, found: 1 })),
+            (edited(1, 0xFF), 1, error(1, DecodeReason::NegativeLength { length: -255 })),
+            (edited(3, b'x'), 1, error(3, DecodeReason::UnknownTag { found: b'x' })),
+            (edited(4, 0x80), 1, error(4, DecodeReason::NegativeLength { length: 2 | i32::MIN })),
+            (edited(7, 3), 1, error(8, DecodeReason::Truncated { needed: 3, left: 2 })),
+            (edited(7, 1), 1, error(9, DecodeReason::TrailingBytes { left: 1 })),
+            (edited(0, b'K'), 1, error(0, DecodeReason::UnknownTag { found: b'K' })),
+            (vec![], 1, error(0, DecodeReason::Truncated { needed: 1, left: 0 })),
+        ];
+        for (row, columns, expected) in cases {
+            assert_eq!(RowView::validate(RowKind::Insert, &row, columns), Err(expected));
+        }
+    }
+
+    proptest! {
+        // A-I3
+        #[test]
+        fn bytes_that_nobody_validated_end_early_without_a_panic(
+            row: Vec<u8>, marker in prop::sample::select(&b"NKO"[..]), kind in 0..3_usize,
+        ) {
+            let row = [&[marker], &row[..]].concat();
+            if let Ok(view) = RowView::parse(KINDS[kind], &row) {
+                for tuple in view.old.map(|(_, tuple)| tuple).into_iter().chain(view.new) {
+                    prop_assert!(tuple.cells().count() <= tuple.columns());
+                }
+            }
+        }
     }
 }

@@ -1,0 +1,285 @@
+//! One lane's work in order (X-08..X-10, F): what waits, what is in flight, what is only accepted,
+//! and up to which boundary everything is durable.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::batch::{Batch, Durability};
+use crate::config::Limits;
+use crate::ids::TableId;
+use crate::lsn::Position;
+use crate::projection;
+use crate::time::Instant;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing is left of it: covered as soon as everything before it is.
+    Empty,
+    /// Waiting or in flight.
+    Offered,
+    /// Taken, not durable.
+    Accepted,
+    Durable,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    boundary: Option<Position>,
+    state: State,
+}
+
+#[derive(Debug)]
+pub(crate) struct LaneState<R> {
+    number: u64,
+    entries: VecDeque<Entry>,
+    waiting: VecDeque<(u64, Batch<R>)>,
+    in_flight: Option<(u64, Arc<Batch<R>>)>,
+    /// Number of the newest batch that the flush in flight covers.
+    flushing: Option<u64>,
+    accepted: u64,
+    accepted_since: Option<Instant>,
+    bytes: u64,
+}
+
+impl<R> Default for LaneState<R> {
+    fn default() -> Self {
+        Self {
+            number: 0,
+            entries: VecDeque::new(),
+            waiting: VecDeque::new(),
+            in_flight: None,
+            flushing: None,
+            accepted: 0,
+            accepted_since: None,
+            bytes: 0,
+        }
+    }
+}
+
+impl<R> LaneState<R> {
+    /// Appends a projected batch; one without changes is never offered.
+    pub(crate) fn push(&mut self, batch: Batch<R>, boundary: Option<Position>) {
+        self.number += 1;
+        let number = self.number;
+        let empty = batch.changes.is_empty();
+        let state = if empty { State::Empty } else { State::Offered };
+        self.entries.push_back(Entry { number, boundary, state });
+        if !empty {
+            self.bytes += batch.bytes;
+            self.waiting.push_back((number, batch));
+        }
+    }
+
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.in_flight.is_some() || self.flushing.is_some()
+    }
+
+    pub(crate) const fn has_debt(&self) -> bool {
+        self.accepted > 0
+    }
+
+    /// Nothing waits, runs or is only accepted.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.waiting.is_empty() && !self.is_busy() && !self.has_debt()
+    }
+
+    /// Memory of what waits and what is in flight.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the batch in flight holds events of the table (K-16).
+    pub(crate) fn is_writing(&self, table: TableId) -> bool {
+        let in_flight = self.in_flight.as_ref();
+        in_flight.is_some_and(|(_, batch)| batch.tables.iter().any(|t| t.table == table))
+    }
+
+    /// The next batch to offer, unless a call is in flight.
+    pub(crate) fn offer(&mut self) -> Option<Arc<Batch<R>>> {
+        if self.is_busy() {
+            return None;
+        }
+        let (number, batch) = self.waiting.pop_front()?;
+        let batch = Arc::new(batch);
+        self.in_flight = Some((number, Arc::clone(&batch)));
+        Some(batch)
+    }
+
+    /// The batch in flight was taken.
+    pub(crate) fn written(&mut self, durability: Durability, now: Instant) {
+        let Some((number, batch)) = self.in_flight.take() else { return };
+        self.bytes -= batch.bytes;
+        match durability {
+            Durability::Durable => self.make_durable(number),
+            Durability::Accepted => {
+                if let Some(entry) = self.entries.iter_mut().find(|e| e.number == number) {
+                    entry.state = State::Accepted;
+                }
+                self.accepted += 1;
+                self.accepted_since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// The batch in flight failed; the lane is of no further use.
+    pub(crate) fn write_failed(&mut self) {
+        if let Some((_, batch)) = self.in_flight.take() {
+            self.bytes -= batch.bytes;
+        }
+    }
+
+    /// F-02: whether the debt is large or old enough; `force` if somebody waits for it.
+    pub(crate) fn wants_flush(&self, limits: &Limits, now: Instant, force: bool) -> bool {
+        let delay = Duration::from_millis(limits.flush_ms);
+        let due = force
+            || self.accepted >= limits.flush_batches
+            || self.accepted_since.is_some_and(|since| now.since(since) >= delay);
+        self.has_debt() && !self.is_busy() && due
+    }
+
+    pub(crate) const fn accepted_since(&self) -> Option<Instant> {
+        self.accepted_since
+    }
+
+    /// F-01: the flush covers what was accepted before it.
+    pub(crate) fn begin_flush(&mut self) {
+        let newest = self.entries.iter().rev().find(|e| e.state == State::Accepted);
+        self.flushing = newest.map(|entry| entry.number);
+    }
+
+    pub(crate) fn flushed(&mut self) {
+        if let Some(number) = self.flushing.take() {
+            self.make_durable(number);
+        }
+    }
+
+    pub(crate) fn flush_failed(&mut self) {
+        self.flushing = None;
+    }
+
+    /// durable covers the batch and all earlier ones of the lane.
+    fn make_durable(&mut self, number: u64) {
+        for entry in self.entries.iter_mut().take_while(|entry| entry.number <= number) {
+            if entry.state != State::Empty {
+                entry.state = State::Durable;
+            }
+        }
+        self.accepted = self.entries.iter().filter(|e| e.state == State::Accepted).count() as u64;
+        if self.accepted == 0 {
+            self.accepted_since = None;
+        }
+    }
+
+    /// The largest boundary of the covered prefix that was not reported before.
+    pub(crate) fn take_covered(&mut self) -> Option<Position> {
+        let mut covered = None;
+        while let Some(entry) = self.entries.front() {
+            if !matches!(entry.state, State::Empty | State::Durable) {
+                break;
+            }
+            covered = entry.boundary.max(covered);
+            self.entries.pop_front();
+        }
+        covered
+    }
+
+    /// takes the events of a table out of every batch that has not been offered.
+    pub(crate) fn strip(&mut self, table: TableId) {
+        let mut emptied = Vec::new();
+        for (number, batch) in &mut self.waiting {
+            projection::strip(batch, table);
+            if batch.changes.is_empty() {
+                emptied.push(*number);
+                self.bytes -= batch.bytes;
+            }
+        }
+        self.waiting.retain(|(_, batch)| !batch.changes.is_empty());
+        for entry in self.entries.iter_mut().filter(|e| emptied.contains(&e.number)) {
+            entry.state = State::Empty;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{Change, ChangeBody};
+    use crate::event::TruncateFlags;
+    use crate::ids::{Epoch, Lane};
+    use crate::lsn::Lsn;
+
+    fn batch(changes: usize) -> Batch<u32> {
+        let body = ChangeBody::Truncate { table: 0, flags: TruncateFlags::default() };
+        Batch {
+            lane: Lane::Main,
+            epoch: Epoch(1),
+            tables: Vec::new(),
+            transactions: Vec::new(),
+            changes: vec![Change { transaction: 0, ordinal: 0, body }; changes],
+            bytes: 10,
+        }
+    }
+
+    fn at(lsn: u64) -> Option<Position> {
+        Some(Position(Lsn(lsn)))
+    }
+
+    //
+    #[test]
+    fn an_empty_batch_is_covered_only_after_those_before_it() {
+        let mut lane = LaneState::default();
+        lane.push(batch(0), at(5));
+        assert_eq!(lane.take_covered(), at(5));
+        lane.push(batch(1), at(6));
+        lane.push(batch(0), at(7));
+        assert_eq!(lane.take_covered(), None);
+        assert!(lane.offer().is_some());
+        lane.written(Durability::Durable, Instant(0));
+        assert_eq!(lane.take_covered(), at(7));
+    }
+
+    // X-10, F-01, F-I1
+    #[test]
+    fn accepted_work_is_covered_by_a_flush_that_came_after_it() {
+        let mut lane = LaneState::default();
+        for lsn in [5, 6] {
+            lane.push(batch(1), at(lsn));
+            assert!(lane.offer().is_some());
+            lane.written(Durability::Accepted, Instant(lsn));
+        }
+        assert_eq!(lane.take_covered(), None);
+        let few = Limits { flush_batches: 3, ..Limits::default() };
+        let many = Limits { flush_batches: 2, ..Limits::default() };
+        assert!(!lane.wants_flush(&few, Instant(6), false));
+        assert!(lane.wants_flush(&few, Instant(6), true), "somebody waits for it");
+        assert!(lane.wants_flush(&many, Instant(6), false), "enough batches");
+        assert!(lane.wants_flush(&few, Instant(1_000_000_005), false), "old enough");
+        lane.begin_flush();
+        lane.push(batch(1), at(7));
+        assert!(lane.offer().is_none(), "a flush never overlaps a write (DS-02)");
+        lane.flushed();
+        assert_eq!(lane.take_covered(), at(6));
+        assert!(!lane.has_debt());
+    }
+
+    // durable covers all earlier ones of the lane
+    #[test]
+    fn durable_pays_the_debt_before_it() {
+        let mut lane = LaneState::default();
+        lane.push(batch(1), at(5));
+        lane.push(batch(1), None);
+        assert!(lane.offer().is_some());
+        lane.written(Durability::Accepted, Instant(0));
+        assert!(lane.offer().is_some());
+        lane.written(Durability::Durable, Instant(0));
+        assert_eq!(lane.take_covered(), at(5), "a batch without a boundary moves nothing");
+        assert!(lane.is_settled());
+        assert_eq!(lane.bytes(), 0);
+    }
+}

@@ -1,0 +1,155 @@
+//! The record in memory and its saves (R-08..R-11): one save in flight, `persisted` moves only by a
+//! completed one, and who waits for a save waits for a version.
+
+use std::sync::Arc;
+
+use crate::effect::Changed;
+use crate::ids::TableId;
+use crate::lsn::Position;
+use crate::record::{Record, TableEntry, Tombstone};
+
+/// Number of a state of the record in memory; grows with every change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version(u64);
+
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    record: Record,
+    version: Version,
+    changed: Changed,
+    persisted: Option<Arc<Record>>,
+    persisted_version: Version,
+    saving: Option<(Version, Arc<Record>)>,
+    poisoned: bool,
+}
+
+impl Ledger {
+    /// Starts from a loaded record, which is the persisted one, or from an intent in memory.
+    pub(crate) fn new(record: Record, persisted: Option<Record>) -> Self {
+        Self {
+            record,
+            version: Version(1),
+            changed: Changed { head: true, checkpoint: true, tables: true },
+            persisted: persisted.map(Arc::new),
+            persisted_version: Version(0),
+            saving: None,
+            poisoned: false,
+        }
+    }
+
+    pub(crate) const fn record(&self) -> &Record {
+        &self.record
+    }
+
+    pub(crate) fn persisted(&self) -> Option<&Record> {
+        self.persisted.as_deref()
+    }
+
+    /// The restart position that a crash would find.
+    pub(crate) fn persisted_checkpoint(&self) -> Option<Position> {
+        self.persisted.as_ref().and_then(|record| record.checkpoint)
+    }
+
+    pub(crate) const fn poisoned(&self) -> bool {
+        self.poisoned
+    }
+
+    pub(crate) const fn is_saving(&self) -> bool {
+        self.saving.is_some()
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        let saved = self.saving.as_ref().map_or(self.persisted_version, |(version, _)| *version);
+        self.version > saved
+    }
+
+    /// The state in memory: once `has_persisted` says so, it survives a crash.
+    pub(crate) const fn version(&self) -> Version {
+        self.version
+    }
+
+    pub(crate) fn has_persisted(&self, version: Version) -> bool {
+        self.persisted_version >= version
+    }
+
+    pub(crate) fn edit_head(&mut self, edit: impl FnOnce(&mut Record)) {
+        edit(&mut self.record);
+        self.changed.head = true;
+        self.version.0 += 1;
+    }
+
+    pub(crate) fn set_checkpoint(&mut self, checkpoint: Position) {
+        debug_assert!(self.record.checkpoint.is_some_and(|old| old <= checkpoint));
+        self.record.checkpoint = Some(checkpoint);
+        self.changed.checkpoint = true;
+        self.version.0 += 1;
+        self.drop_passed_tombstones(checkpoint);
+    }
+
+    /// T-10: a tombstone goes in the save in which the checkpoint reaches its listing.
+    fn drop_passed_tombstones(&mut self, checkpoint: Position) {
+        if self.record.tombstones.values().any(|tombstone| tombstone.absent_at <= checkpoint) {
+            Arc::make_mut(&mut self.record.tombstones).retain(|_, t| t.absent_at > checkpoint);
+            self.changed.tables = true;
+        }
+    }
+
+    pub(crate) fn table(&self, table: TableId) -> Option<&TableEntry> {
+        self.record.tables.get(&table).map(Arc::as_ref)
+    }
+
+    /// Changes a table's entry, if it is there.
+    pub(crate) fn edit_table(&mut self, table: TableId, edit: impl FnOnce(&mut TableEntry)) {
+        if let Some(entry) = Arc::make_mut(&mut self.record.tables).get_mut(&table) {
+            edit(Arc::make_mut(entry));
+            self.changed.tables = true;
+            self.version.0 += 1;
+        }
+    }
+
+    pub(crate) fn insert_table(&mut self, table: TableId, entry: TableEntry) {
+        Arc::make_mut(&mut self.record.tables).insert(table, Arc::new(entry));
+        Arc::make_mut(&mut self.record.tombstones).remove(&table);
+        self.changed.tables = true;
+        self.version.0 += 1;
+    }
+
+    pub(crate) fn bury(&mut self, table: TableId, tombstone: Tombstone) {
+        Arc::make_mut(&mut self.record.tables).remove(&table);
+        Arc::make_mut(&mut self.record.tombstones).insert(table, tombstone);
+        self.changed.tables = true;
+        self.version.0 += 1;
+    }
+
+    /// Takes what has to be saved. The caller emits it and reports with `saved` or `failed`.
+    pub(crate) fn begin_save(&mut self) -> (Arc<Record>, Changed) {
+        debug_assert!(self.saving.is_none() && !self.poisoned);
+        let record = Arc::new(self.record.clone());
+        self.saving = Some((self.version, Arc::clone(&record)));
+        (record, core::mem::take(&mut self.changed))
+    }
+
+    /// the only place where `persisted` moves.
+    pub(crate) fn saved(&mut self) {
+        if let Some((version, record)) = self.saving.take() {
+            self.persisted = Some(record);
+            self.persisted_version = version;
+        }
+    }
+
+    /// what a failed save left behind is unknown, so nothing may be saved any more.
+    pub(crate) fn failed(&mut self) {
+        self.saving = None;
+        self.poisoned = true;
+    }
+
+    /// Q-06, T-12: goes back to what is persisted, so that a last save of a failed run holds no
+    /// position and no phase that this run could not finish.
+    pub(crate) fn revert_to_persisted(&mut self) -> bool {
+        let Some(persisted) = self.persisted.clone() else { return false };
+        self.record = Arc::unwrap_or_clone(persisted);
+        self.changed = Changed { head: true, checkpoint: true, tables: true };
+        self.version.0 += 1;
+        true
+    }
+}

@@ -1,0 +1,63 @@
+//! Handover (group H): ownership of a table passes from its private stream to main, in one step of
+//! the core and so ordered with every projection decision without a lock.
+
+use super::attempt::CopyRun;
+use super::{Pipeline, Step};
+use crate::ledger::Version;
+use crate::lsn::Position;
+use crate::notice::Notice;
+use crate::projection::Owned;
+use crate::record::{Phase, Policy};
+
+impl<R> Pipeline<R> {
+    /// H-02. The caller has made sure of H-01: the private lane is empty and durable, no private
+    /// transaction is dispatched in part, and `at >= m`.
+    pub(super) fn hand_over(&mut self, run: &mut CopyRun<R>, at: Position) {
+        let main_at = self.main.dispatched;
+        assert!(at >= main_at, "handover at {at}, below the main position {main_at} (H-I2)");
+        assert!(run.lane.is_settled(), "handover with work outstanding (H-01)");
+        let ready = at == main_at;
+        let Some(schema) = run.schema.clone() else { return };
+        let table = run.table;
+        self.ledger.edit_table(table, |entry| {
+            entry.phase = if ready {
+                Phase::Ready { handover: at }
+            } else {
+                Phase::Catchup { handover: at }
+            };
+            entry.schema = Some(schema.clone());
+            entry.tries = 0;
+            entry.deaths = 0;
+        });
+        self.owned.insert(table, Owned { from: at, attempt: run.number, schema });
+        if !ready {
+            self.catchup.insert(table, at);
+        }
+        self.guard_repeats.remove(&table);
+        if let Some(stream) = &mut run.stream {
+            // What was read and not dispatched goes with the private stream: main owns it.
+            stream.queue.clear();
+        }
+        run.step = Step::HandedOver(self.ledger.version());
+        self.report(Notice::HandedOver { table, attempt: run.number, handover: at, ready });
+    }
+
+    /// H-02: slot and lane are released once the handover is saved, or when the table has left
+    /// Catchup and Ready before.
+    pub(super) fn release_if_saved(&mut self, run: &mut CopyRun<R>, version: Version) -> bool {
+        let left = !self.owned.contains_key(&run.table);
+        let due = self.ledger.has_persisted(version) || left;
+        if due {
+            self.close_copy(run);
+        }
+        due
+    }
+
+    /// The attempt cannot go on, for a reason found here and not by an operation.
+    pub(super) fn err_attempt(&mut self, run: &mut CopyRun<R>, reason: String, policy: Policy) {
+        let table = run.table;
+        self.ledger.edit_table(table, |entry| entry.phase = Phase::errored(&reason, policy));
+        self.report(Notice::TableErrored { table, reason, fault: None });
+        self.cancel_attempt(run);
+    }
+}

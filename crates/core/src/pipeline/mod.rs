@@ -1,0 +1,427 @@
+//! The state machine: routes inputs, settles what they make possible, and holds no rule of its own.
+//! Each rule stands in the file of its group beside this one.
+
+mod attempt;
+mod feedback;
+mod handover;
+mod invariants;
+mod jobs;
+mod main_stream;
+mod replay;
+mod run_end;
+mod saving;
+mod startup;
+mod stop;
+mod tables;
+mod until;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use core::time::Duration;
+
+use crate::config::{Config, ConfigError};
+use crate::effect::{Effect, Work};
+use crate::fault::{Fault, FaultKind, Origin};
+use crate::ids::{Attempt, Epoch, OpId, Session, StreamId, TableId};
+use crate::input::{Answer, Input, Request};
+use crate::lane::LaneState;
+use crate::ledger::{Ledger, Version};
+use crate::lsn::{Lsn, Position};
+use crate::names;
+use crate::notice::Notice;
+use crate::projection::Owned;
+use crate::record::{FORMAT, Identity, Record};
+use crate::source::{Listing, SourceSeen};
+use crate::stream::{Gate, Stream};
+use crate::time::Instant;
+use crate::timers::{Timers, Wakeup};
+use crate::turns::Turns;
+use crate::violation::Violation;
+
+use attempt::{AttemptOp, CopyRun, Step};
+use run_end::Life;
+use startup::StartupOp;
+use until::UntilState;
+
+/// 32 bytes from a secure random source: the first 12 name the main slot of a new pipeline (N-01),
+/// the rest spreads the delays of retries (Y-08).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seed(pub [u8; 32]);
+
+impl Seed {
+    fn nonce(&self) -> [u8; 12] {
+        let mut nonce = [0; 12];
+        nonce.copy_from_slice(&self.0[..12]);
+        nonce
+    }
+
+    fn random(&self) -> &[u8] {
+        &self.0[12..]
+    }
+}
+
+/// What an outstanding operation is for.
+#[derive(Clone, Debug, PartialEq)]
+enum Purpose {
+    Save,
+    Startup(StartupOp),
+    Blockers,
+    Monitor,
+    UntilTarget,
+    /// One inspection that names the cause of a failed main stream (Y-02).
+    NameCause(Fault),
+    WriteMain,
+    FlushMain,
+    CloseMain,
+    Shutdown,
+    Attempt {
+        table: TableId,
+        number: Attempt,
+        what: AttemptOp,
+    },
+}
+
+/// One pipeline. `R` is the row as the driver holds it; the core never looks inside.
+#[derive(Debug)]
+pub struct Pipeline<R> {
+    config: Config,
+    seed: Seed,
+    now: Instant,
+    life: Life,
+    broken: bool,
+
+    last_op: u64,
+    pending: BTreeMap<OpId, Purpose>,
+    effects: VecDeque<Effect<R>>,
+    timers: Timers,
+    turns: Turns,
+
+    ledger: Ledger,
+    /// Who the source is, once it was identified in this run (S-06).
+    seen: Option<SourceSeen>,
+    listing: Option<Listing>,
+    /// When a busy slot was first seen busy (M-01).
+    busy_since: Option<Instant>,
+
+    last_session: u64,
+    main: Stream<R>,
+    main_lane: LaneState<R>,
+    /// Tables in Catchup and Ready: whose changes pass on main (J).
+    owned: BTreeMap<TableId, Owned>,
+    /// Tables in Catchup and their handovers (H-07).
+    catchup: BTreeMap<TableId, Position>,
+    /// Unknown tables already reported.
+    unknown: BTreeSet<TableId>,
+    /// When the checkpoint was saved last.
+    checkpoint_saved_at: Instant,
+
+    /// Tables to copy, oldest first, each with the state of the record that must be saved before.
+    jobs: VecDeque<(TableId, Version)>,
+    copies: BTreeMap<TableId, CopyRun<R>>,
+    /// How often in a row the rewrite guard ended an attempt (K-27).
+    guard_repeats: BTreeMap<TableId, u32>,
+
+    until: UntilState,
+    destination_started: bool,
+}
+
+impl<R> Pipeline<R> {
+    /// Builds the state of one process run (U-04). `record` is what the store had, already
+    /// validated; without one the intent exists in memory only. All else is effects.
+    ///
+    /// # Errors
+    /// A configuration that is not valid (Z-01).
+    pub fn new(
+        config: Config,
+        record: Option<Record>,
+        seed: Seed,
+        now: Instant,
+    ) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let mut current = record.clone().unwrap_or_else(|| intent(&config, &seed));
+        current.epoch = Epoch(current.epoch.0 + 1);
+        let start = current.checkpoint.unwrap_or_default();
+        let turns = Turns::new(config.destination.lanes_max);
+        let mut pipeline = Self {
+            until: UntilState::new(config.until),
+            config,
+            seed,
+            now,
+            life: Life::Starting,
+            broken: false,
+            last_op: 0,
+            pending: BTreeMap::new(),
+            effects: VecDeque::new(),
+            timers: Timers::default(),
+            turns,
+            ledger: Ledger::new(current, record),
+            seen: None,
+            listing: None,
+            busy_since: None,
+            last_session: 0,
+            main: Stream::new(StreamId::Main, Session(0), start, now),
+            main_lane: LaneState::default(),
+            owned: BTreeMap::new(),
+            catchup: BTreeMap::new(),
+            unknown: BTreeSet::new(),
+            checkpoint_saved_at: now,
+            jobs: VecDeque::new(),
+            copies: BTreeMap::new(),
+            guard_repeats: BTreeMap::new(),
+            destination_started: false,
+        };
+        pipeline.start_startup(StartupOp::Identify);
+        Ok(pipeline)
+    }
+
+    /// Takes one input. Afterwards drain the effects, then read the timeout and the gates.
+    ///
+    /// # Errors
+    /// A broken contract; the core then refuses everything.
+    pub fn handle(&mut self, input: Input<R>, now: Instant) -> Result<(), Violation> {
+        if self.broken {
+            return Err(Violation::Refused);
+        }
+        if self.life.is_ended() {
+            return Ok(());
+        }
+        self.now = self.now.max(now);
+        let result = self.route(input);
+        if result.is_ok() {
+            self.settle();
+        } else {
+            self.broken = true;
+        }
+        result
+    }
+
+    /// Lets time pass. Early or spurious calls change nothing.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.broken || self.life.is_ended() {
+            return;
+        }
+        self.now = self.now.max(now);
+        while let Some(wakeup) = self.timers.expire(self.now) {
+            self.wake(wakeup);
+        }
+        self.settle();
+    }
+
+    /// The next thing to do; drain to `None` after every `handle*`.
+    #[must_use]
+    pub fn poll_effect(&mut self) -> Option<Effect<R>> {
+        self.effects.pop_front()
+    }
+
+    /// When to call `handle_timeout`, and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Instant, Wakeup)> {
+        self.timers.next()
+    }
+
+    /// Whether more of the stream may be read.
+    #[must_use]
+    pub fn gate(&self, stream: StreamId) -> Gate {
+        match stream {
+            StreamId::Main => self.main.gate,
+            StreamId::Copy(table) => self.copies.get(&table).map_or(Gate::Closed, CopyRun::gate),
+        }
+    }
+
+    fn route(&mut self, input: Input<R>) -> Result<(), Violation> {
+        match input {
+            Input::Completed { op, result } => {
+                let purpose = self.pending.remove(&op).ok_or(Violation::UnknownOp { op })?;
+                self.completed(op, purpose, result)
+            }
+            Input::Stream { stream: StreamId::Main, session, events } => {
+                self.main_events(session, events)
+            }
+            Input::Stream { stream: StreamId::Copy(table), session, events } => {
+                self.private_events(table, session, events)
+            }
+            Input::StreamEnded { stream: StreamId::Main, session, fault } => {
+                self.main_ended(session, fault);
+                Ok(())
+            }
+            Input::StreamEnded { stream: StreamId::Copy(table), session, fault } => {
+                self.private_ended(table, session, fault);
+                Ok(())
+            }
+            Input::CopyRows { op, block, rows, bytes } => {
+                self.copy_rows(op, block, rows, bytes);
+                Ok(())
+            }
+            Input::Request(Request::Stop) => {
+                self.request_stop(false);
+                Ok(())
+            }
+            Input::Request(Request::StopNow) => {
+                self.cut_short("a second stop request");
+                Ok(())
+            }
+        }
+    }
+
+    fn completed(
+        &mut self,
+        op: OpId,
+        purpose: Purpose,
+        result: Result<Answer, Fault>,
+    ) -> Result<(), Violation> {
+        let wrong = || Violation::WrongAnswer { op };
+        if self.life.is_failing() && purpose != Purpose::Save {
+            return Ok(());
+        }
+        match purpose {
+            Purpose::Save => self.save_completed(result),
+            Purpose::Startup(what) => self.startup_completed(what, result).map_err(|()| wrong()),
+            Purpose::Blockers => self.blockers_completed(result).map_err(|()| wrong()),
+            Purpose::Monitor => self.monitor_completed(result).map_err(|()| wrong()),
+            Purpose::UntilTarget => self.until_target(result).map_err(|()| wrong()),
+            Purpose::NameCause(fault) => {
+                self.cause_named(fault, result);
+                Ok(())
+            }
+            Purpose::WriteMain => self.main_written(result).map_err(|()| wrong()),
+            Purpose::FlushMain => {
+                self.main_flushed(result);
+                Ok(())
+            }
+            Purpose::CloseMain => {
+                self.main_closed();
+                Ok(())
+            }
+            Purpose::Shutdown => {
+                self.shut_down(result);
+                Ok(())
+            }
+            Purpose::Attempt { table, number, what } => {
+                self.attempt_completed(op, (table, number, what), result).map_err(|()| wrong())
+            }
+        }
+    }
+
+    fn wake(&mut self, wakeup: Wakeup) {
+        match wakeup {
+            Wakeup::StopBudget => self.cut_short("the stop budget is used up"),
+            Wakeup::BusySlot => self.look_at_busy_slot(),
+            Wakeup::Blockers => self.look_at_blockers(),
+            // Settling looks at the clock by itself: these only make it happen in time.
+            Wakeup::Batch | Wakeup::Flush(_) => (),
+            Wakeup::Feedback(stream) => self.feedback_due(stream),
+            Wakeup::Silence(stream) => self.silence_due(stream),
+            Wakeup::Retry(table) => self.retry_due(table),
+            Wakeup::Monitor => self.monitor_due(),
+            Wakeup::Until => self.until_due(),
+        }
+    }
+
+    /// Does everything that has become possible. Each part reports whether it changed anything.
+    fn settle(&mut self) {
+        while !self.life.is_ended() {
+            let moved = self.settle_main()
+                | self.settle_copies()
+                | self.settle_jobs()
+                | self.settle_until()
+                | self.settle_stop()
+                | self.settle_save()
+                | self.settle_failure();
+            if !moved {
+                break;
+            }
+        }
+        if self.life.is_ended() {
+            self.timers.clear_all();
+            return;
+        }
+        self.move_gates();
+        self.arm_timers();
+        if cfg!(debug_assertions) {
+            self.check_invariants();
+        }
+    }
+
+    /// Share of the memory of each stream (B-05).
+    fn share(&self) -> u64 {
+        self.config.limits.memory_bytes / (1 + self.copies.len() as u64)
+    }
+
+    /// B-04.
+    fn batch_target(&self) -> u64 {
+        let target = self.config.limits.batch_bytes.min(self.share() / 4);
+        target.max(crate::config::BATCH_BYTES_MIN)
+    }
+
+    fn move_gates(&mut self) {
+        let share = self.share();
+        if self.life.is_stopping() {
+            self.main.gate = Gate::Closed;
+        } else {
+            let held = self.main.queue.bytes() + self.main_lane.bytes();
+            self.main.gate = self.main.gate.moved(held, share);
+        }
+        for run in self.copies.values_mut() {
+            run.move_gate(share);
+        }
+    }
+
+    fn start(&mut self, purpose: Purpose, budget: Option<u64>, work: Work<R>) -> OpId {
+        self.last_op += 1;
+        let op = OpId(self.last_op);
+        self.pending.insert(op, purpose);
+        let budget = budget.map(Duration::from_millis);
+        self.effects.push_back(Effect::Start { op, budget, work });
+        op
+    }
+
+    fn report(&mut self, notice: Notice) {
+        self.effects.push_back(Effect::Report(notice));
+    }
+
+    fn next_session(&mut self) -> Session {
+        self.last_session += 1;
+        Session(self.last_session)
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.ledger.record().epoch
+    }
+
+    fn main_slot(&self) -> String {
+        self.ledger.record().identity.slot.clone()
+    }
+}
+
+/// U-04: what a first start means to create; nothing of it is durable yet.
+fn intent(config: &Config, seed: &Seed) -> Record {
+    let prefix = config.limits.slot_prefix.clone();
+    Record {
+        format: FORMAT,
+        epoch: Epoch(0),
+        identity: Identity {
+            system_id: String::new(),
+            timeline: 0,
+            database: config.database.clone(),
+            slot: names::main_slot(&prefix, seed.nonce()),
+            publication: config.publication.clone(),
+        },
+        slot_prefix: prefix,
+        destination_id: config.destination.id.clone(),
+        initial_lsn: None,
+        checkpoint: None,
+        write_horizon: None,
+        recreate: false,
+        attempt_seq: 0,
+        tables: std::sync::Arc::default(),
+        tombstones: std::sync::Arc::default(),
+    }
+}
+
+/// A finding of the core about the source.
+fn source_fault(kind: FaultKind, message: impl Into<String>) -> Fault {
+    Fault::new(Origin::Source, kind, message)
+}
+
+/// The lowest position that a stream of a new pipeline could have.
+const NOWHERE: Position = Position(Lsn::ZERO);

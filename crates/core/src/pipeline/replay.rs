@@ -1,0 +1,158 @@
+//! The private replay of one table (group W, without fence): its stream from the cutoff on, until
+//! the table can be handed over.
+
+use super::attempt::{AttemptOp, CopyRun};
+use super::{Pipeline, Step};
+use crate::effect::Work;
+use crate::event::Event;
+use crate::fault::Fault;
+use crate::ids::{Lane, Session, StreamId, TableId};
+use crate::projection::{self, Dispatched, Reach};
+use crate::record::Policy;
+use crate::source::SourceSeen;
+use crate::stream::Stream;
+use crate::violation::Violation;
+
+impl<R> Pipeline<R> {
+    pub(super) fn private_events(
+        &mut self,
+        table: TableId,
+        session: Session,
+        events: Vec<Event<R>>,
+    ) -> Result<(), Violation> {
+        let now = self.now;
+        let Some(run) = self.copies.get_mut(&table) else { return Ok(()) };
+        let replaying = run.step == Step::Replaying;
+        let stream = run.stream.as_mut().filter(|stream| replaying && stream.session == session);
+        let Some(stream) = stream else { return Ok(()) };
+        let wants = stream.take_in(events, now).map_err(|broken| Violation::OrderBroken {
+            expected: broken.expected,
+            found: broken.found,
+        })?;
+        if wants.reply {
+            self.confirm(StreamId::Copy(table), false);
+        }
+        Ok(())
+    }
+
+    /// W-10: a failure of the attempt; main is not affected.
+    pub(super) fn private_ended(&mut self, table: TableId, session: Session, fault: Fault) {
+        let Some(mut run) = self.copies.remove(&table) else { return };
+        let current = run.stream.as_ref().is_some_and(|stream| stream.session == session);
+        if current && run.step == Step::Replaying {
+            self.fail_attempt(&mut run, fault);
+        }
+        self.copies.insert(table, run);
+    }
+
+    pub(super) fn private_open(
+        &mut self,
+        run: &mut CopyRun<R>,
+        seen: &SourceSeen,
+    ) -> Result<(), Fault> {
+        self.check_seen(seen)?;
+        if let Some(stream) = &mut run.stream {
+            stream.open = true;
+            stream.heard = self.now;
+        }
+        Ok(())
+    }
+
+    /// W-02, W-03, W-08, W-09.
+    pub(super) fn settle_replay(&mut self, run: &mut CopyRun<R>) -> bool {
+        let main_at = self.main.dispatched;
+        let Some(stream) = &mut run.stream else {
+            if run.cutoff >= main_at {
+                let at = run.cutoff;
+                self.hand_over(run, at);
+            } else {
+                self.open_private(run);
+            }
+            return true;
+        };
+        let mut moved = false;
+        if let Some(covered) = run.lane.take_covered() {
+            stream.frontier = stream.frontier.max(covered);
+            moved = true;
+        }
+        if let Some(at) = stream.idle_position(run.lane.is_settled()) {
+            stream.take_idle_position(at);
+            stream.frontier = at;
+            moved = true;
+        }
+        if !stream.is_inside_transaction() && stream.dispatched >= main_at {
+            if run.lane.is_settled() && stream.frontier == stream.dispatched {
+                let at = stream.frontier;
+                self.hand_over(run, at);
+                return true;
+            }
+            return self.offer_private(run) | self.flush_private(run, true) | moved;
+        }
+        moved | self.dispatch_private(run) | self.offer_private(run) | self.flush_private(run, false)
+    }
+
+    fn open_private(&mut self, run: &mut CopyRun<R>) {
+        let (session, from) = (self.next_session(), run.cutoff);
+        let id = StreamId::Copy(run.table);
+        run.stream = Some(Stream::new(id, session, from, self.now));
+        let slot = run.slot.clone();
+        let budget = Some(self.config.limits.connect_ms);
+        let work = Work::OpenStream { stream: id, session, slot, from };
+        self.start_in_attempt(run, AttemptOp::OpenStream, budget, work);
+    }
+
+    /// Private batches need no delay: while one is in flight the next one grows by itself.
+    fn dispatch_private(&mut self, run: &mut CopyRun<R>) -> bool {
+        let target = self.batch_target();
+        let Some(stream) = &mut run.stream else { return false };
+        let full = stream.queue.bytes() >= target;
+        let due = !run.lane.has_waiting() && (full || !run.lane.is_busy());
+        if stream.queue.is_empty() || !due {
+            return false;
+        }
+        let reach = Reach {
+            bytes: target,
+            events: self.config.limits.batch_events,
+            boundary: Some(self.main.dispatched),
+            complete_only: false,
+            messages: false,
+        };
+        let lane = Lane::Table(run.table);
+        let epoch = self.ledger.record().epoch;
+        let dispatched = projection::dispatch(stream, lane, epoch, &run.owned, reach);
+        let Dispatched { batch, boundary, mismatches, skipped: _ } = dispatched;
+        if let Some((_, shapes)) = mismatches.into_iter().next() {
+            self.err_attempt(run, shapes, Policy::Manual);
+            return true;
+        }
+        run.lane.push(batch, boundary);
+        true
+    }
+
+    fn offer_private(&mut self, run: &mut CopyRun<R>) -> bool {
+        let lane = Lane::Table(run.table);
+        let ready = run.lane.has_waiting() && !run.lane.is_busy();
+        if !ready || !self.turns.enter(lane) {
+            return false;
+        }
+        if let Some(batch) = run.lane.offer() {
+            let budget = Some(self.config.limits.destination_ms);
+            let work = Work::WriteChanges(batch);
+            self.start_in_attempt(run, AttemptOp::WriteChanges, budget, work);
+        }
+        true
+    }
+
+    fn flush_private(&mut self, run: &mut CopyRun<R>, force: bool) -> bool {
+        let force = force && !run.lane.has_waiting();
+        let due = run.lane.wants_flush(&self.config.limits, self.now, force);
+        let lane = Lane::Table(run.table);
+        if !due || !self.turns.enter(lane) {
+            return false;
+        }
+        run.lane.begin_flush();
+        let budget = Some(self.config.limits.destination_ms);
+        self.start_in_attempt(run, AttemptOp::FlushChanges, budget, Work::Flush { lane });
+        true
+    }
+}
