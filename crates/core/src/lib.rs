@@ -41,6 +41,7 @@ mod stream;
 pub mod time;
 mod timers;
 mod turns;
+pub mod view;
 mod violation;
 pub mod wire;
 

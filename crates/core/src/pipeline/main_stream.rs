@@ -195,11 +195,13 @@ impl<R> Pipeline<R> {
             Err(fault) => {
                 self.main_lane.flush_failed();
                 // F-04: durability of shared work is unknown
-                let kind = match fault.kind {
-                    FaultKind::Destination { class } => FaultKind::FlushFailed { class },
-                    kind => kind,
+                let fault = match fault {
+                    Fault { kind: FaultKind::Destination { class }, origin, message } => {
+                        Fault { kind: FaultKind::FlushFailed { class }, origin, message }
+                    }
+                    other => other,
                 };
-                self.fail_run("flushing the destination", Fault { kind, ..fault });
+                self.fail_run("flushing the destination", fault);
             }
         }
     }

@@ -7,6 +7,7 @@ mod handover;
 mod invariants;
 mod jobs;
 mod main_stream;
+mod picture;
 mod replay;
 mod run_end;
 mod saving;

@@ -156,15 +156,14 @@ impl<R> Pipeline<R> {
 
 /// Without slot failover another timeline is another source (S-07).
 pub(super) fn without_failover(fault: Fault) -> Fault {
-    match fault.kind {
-        FaultKind::TimelineChanged { expected, found } => Fault {
-            kind: FaultKind::IdentityMismatch {
-                field: "timeline",
-                expected: expected.to_string(),
-                found: found.to_string(),
-            },
-            ..fault
-        },
-        kind => Fault { kind, ..fault },
-    }
+    let Fault { kind: FaultKind::TimelineChanged { expected, found }, origin, message } = fault
+    else {
+        return fault;
+    };
+    let kind = FaultKind::IdentityMismatch {
+        field: "timeline",
+        expected: expected.to_string(),
+        found: found.to_string(),
+    };
+    Fault { kind, origin, message }
 }
