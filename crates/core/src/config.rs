@@ -239,11 +239,7 @@ fn check(key: &'static str, found: u64, min: u64, max: u64) -> Result<(), Config
     if (min..=max).contains(&found) {
         return Ok(());
     }
-    Err(ConfigError::OutOfRange {
-        key,
-        found: found.to_string(),
-        allowed: format!("{min}..{max}"),
-    })
+    Err(ConfigError::OutOfRange { key, found: found.to_string(), allowed: format!("{min}..{max}") })
 }
 
 fn parse(key: &'static str, text: &str, min: u64, max: u64) -> Result<u64, ConfigError> {

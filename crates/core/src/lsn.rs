@@ -119,7 +119,8 @@ mod tests {
     // N-14
     #[test]
     fn text_form_has_two_unpadded_upper_case_parts() {
-        let cases = [(0, "0/0"), (1, "0/1"), (0xAB_0000_00CD, "AB/CD"), (u64::MAX, "FFFFFFFF/FFFFFFFF")];
+        let cases =
+            [(0, "0/0"), (1, "0/1"), (0xAB_0000_00CD, "AB/CD"), (u64::MAX, "FFFFFFFF/FFFFFFFF")];
         for (value, text) in cases {
             assert_eq!(Lsn(value).to_string(), text);
         }
@@ -128,7 +129,21 @@ mod tests {
     // N-14
     #[test]
     fn anything_else_is_refused() {
-        for text in ["", "/", "1", "1/", "/1", "1/2/3", "123456789/0", "0/123456789", "g/0", "+1/0", " 1/0", "0/1 ", "-1/0"] {
+        for text in [
+            "",
+            "/",
+            "1",
+            "1/",
+            "/1",
+            "1/2/3",
+            "123456789/0",
+            "0/123456789",
+            "g/0",
+            "+1/0",
+            " 1/0",
+            "0/1 ",
+            "-1/0",
+        ] {
             assert_eq!(text.parse::<Lsn>(), Err(ParseLsnError(text.to_owned())));
         }
         assert_eq!("00ab/0000cD".parse::<Lsn>(), Ok(Lsn(0xAB_0000_00CD)));

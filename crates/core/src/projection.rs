@@ -97,8 +97,8 @@ pub(crate) fn dispatch<R>(
         events += 1;
         projection.out.batch.bytes += event_bytes(&event);
         let ended = projection.take(stream, event, reach.messages);
-        let at_boundary = ended
-            && reach.boundary.is_some_and(|boundary| stream.dispatched >= boundary);
+        let at_boundary =
+            ended && reach.boundary.is_some_and(|boundary| stream.dispatched >= boundary);
         if at_boundary
             || projection.out.batch.bytes >= reach.bytes
             || (reach.events > 0 && events >= reach.events)
@@ -171,12 +171,7 @@ impl<R> Projection<'_, R> {
     }
 
     /// Looks the table up and compares the announced relation with its schema (D-08).
-    fn verdict(
-        &mut self,
-        stream: &Stream<R>,
-        table: TableId,
-        commit: CommitLsn,
-    ) -> Option<u32> {
+    fn verdict(&mut self, stream: &Stream<R>, table: TableId, commit: CommitLsn) -> Option<u32> {
         let relation = stream.relations.get(&table);
         let Some(owned) = self.owned.get(&table) else {
             self.out.skipped.insert(table, relation.cloned());

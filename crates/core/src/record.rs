@@ -246,7 +246,9 @@ impl Record {
             (None, None) => {
                 let empty = self.tables.is_empty() && self.tombstones.is_empty();
                 if !empty || self.write_horizon.is_some() || self.recreate {
-                    return fail("without initial_lsn there are tables, a horizon or a flag".into());
+                    return fail(
+                        "without initial_lsn there are tables, a horizon or a flag".into(),
+                    );
                 }
             }
             (Some(_), None) | (None, Some(_)) => {
@@ -402,7 +404,8 @@ mod tests {
     //
     #[test]
     fn a_reason_is_cut_at_a_character() {
-        let Phase::Errored { reason, .. } = Phase::errored(&"ä".repeat(999), Policy::Manual) else {
+        let Phase::Errored { reason, .. } = Phase::errored(&"ä".repeat(999), Policy::Manual)
+        else {
             unreachable!()
         };
         assert_eq!(reason.len(), 1_000);

@@ -254,7 +254,8 @@ mod tests {
     // Y-05
     #[test]
     fn server_codes_follow_the_table() {
-        for code in ["57P01", "57P02", "57P03", "55P03", "55006", "53100", "53200", "53300", "08006"]
+        for code in
+            ["57P01", "57P02", "57P03", "55P03", "55006", "53100", "53200", "53300", "08006"]
         {
             assert_eq!(decide(&server(code), Place::Main), Decision::Repeat, "{code}");
             assert_eq!(decide(&server(code), Place::Attempt), Decision::Retry, "{code}");

@@ -107,8 +107,10 @@ impl TableSchema {
     /// The shape in one line, for messages: `(id int4 key, note text)` with type OIDs.
     #[must_use]
     pub fn shape(&self) -> String {
-        Shape(self.columns.iter().map(|c| (c.name.as_str(), c.type_oid, c.modifier, c.key)).collect())
-            .to_string()
+        Shape(
+            self.columns.iter().map(|c| (c.name.as_str(), c.type_oid, c.modifier, c.key)).collect(),
+        )
+        .to_string()
     }
 }
 
@@ -116,8 +118,10 @@ impl Relation {
     /// The shape in one line, for messages.
     #[must_use]
     pub fn shape(&self) -> String {
-        Shape(self.columns.iter().map(|c| (c.name.as_str(), c.type_oid, c.modifier, c.key)).collect())
-            .to_string()
+        Shape(
+            self.columns.iter().map(|c| (c.name.as_str(), c.type_oid, c.modifier, c.key)).collect(),
+        )
+        .to_string()
     }
 }
 

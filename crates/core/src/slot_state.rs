@@ -128,14 +128,18 @@ mod tests {
     fn each_state_of_a_slot_has_one_verdict() {
         assert_eq!(kind(|_| (), 10), None);
         assert!(matches!(kind(|_| (), 9), Some(FaultKind::SlotAhead { .. })));
-        assert!(matches!(kind(|s| s.restart_lsn = Some(Lsn(11)), 10), Some(FaultKind::SlotAhead { .. })));
+        assert!(matches!(
+            kind(|s| s.restart_lsn = Some(Lsn(11)), 10),
+            Some(FaultKind::SlotAhead { .. })
+        ));
         let invalidated = |edit: fn(&mut SlotFacts)| {
             matches!(kind(edit, 10), Some(FaultKind::SlotInvalidated { .. }))
         };
         assert!(invalidated(|s| s.wal_status = Some("lost".to_owned())));
         assert!(invalidated(|s| s.invalidation_reason = Some("idle_timeout".to_owned())));
-        let foreign =
-            |edit: fn(&mut SlotFacts)| matches!(kind(edit, 10), Some(FaultKind::SlotForeign { .. }));
+        let foreign = |edit: fn(&mut SlotFacts)| {
+            matches!(kind(edit, 10), Some(FaultKind::SlotForeign { .. }))
+        };
         assert!(foreign(|s| s.plugin = "wal2json".to_owned()));
         assert!(foreign(|s| s.database = "other".to_owned()));
         assert!(foreign(|s| s.logical = false));
@@ -146,8 +150,7 @@ mod tests {
     // S-I2
     #[test]
     fn each_field_of_the_identity_is_compared() {
-        let ours =
-            SourceSeen { system_id: "1".into(), timeline: 1, database: "app".into() };
+        let ours = SourceSeen { system_id: "1".into(), timeline: 1, database: "app".into() };
         assert_eq!(differs(&ours, &ours), None);
         let others = [
             SourceSeen { system_id: "2".into(), ..ours.clone() },

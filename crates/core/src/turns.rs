@@ -24,8 +24,7 @@ impl Turns {
     pub(crate) fn enter(&mut self, lane: Lane) -> bool {
         let free = self.lanes_max.saturating_sub(self.active.len());
         let ahead = self.waiting.iter().take_while(|&&other| other != lane).count();
-        let granted =
-            if self.active.contains_key(&lane) { ahead <= free } else { ahead < free };
+        let granted = if self.active.contains_key(&lane) { ahead <= free } else { ahead < free };
         if granted {
             self.waiting.retain(|&other| other != lane);
             *self.active.entry(lane).or_default() += 1;

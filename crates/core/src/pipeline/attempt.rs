@@ -334,11 +334,7 @@ impl<R> Pipeline<R> {
     }
 
     /// K-09.
-    fn snapshot_open(
-        &mut self,
-        run: &mut CopyRun<R>,
-        facts: &SnapshotFacts,
-    ) -> Result<(), Fault> {
+    fn snapshot_open(&mut self, run: &mut CopyRun<R>, facts: &SnapshotFacts) -> Result<(), Fault> {
         self.check_seen(&facts.seen)?;
         let cutoff = check_created(&facts.slot, &run.slot)?;
         let initial = self.ledger.record().initial_lsn.unwrap_or_default();
@@ -487,8 +483,7 @@ impl<R> Pipeline<R> {
     fn begin_copy(&mut self, run: &mut CopyRun<R>) -> bool {
         let Some(schema) = run.schema.clone() else { return false };
         run.step = Step::Beginning;
-        let owned =
-            Owned { from: run.cutoff, attempt: run.number, schema: Arc::clone(&schema) };
+        let owned = Owned { from: run.cutoff, attempt: run.number, schema: Arc::clone(&schema) };
         run.owned = BTreeMap::from([(run.table, owned)]);
         let start = CopyStart {
             table: run.table,
@@ -614,8 +609,10 @@ fn schema_read<R>(run: &mut CopyRun<R>, schema: TableSchema) -> Result<(), Fault
 fn range_read<R>(run: &mut CopyRun<R>, facts: RangeFacts) -> Result<(), Fault> {
     run.reading = None;
     if facts.rows != run.rows.range_rows {
-        let message =
-            format!("the read of a range ended after {} rows, {} came", facts.rows, run.rows.range_rows);
+        let message = format!(
+            "the read of a range ended after {} rows, {} came",
+            facts.rows, run.rows.range_rows
+        );
         return Err(source_fault(FaultKind::Protocol, message));
     }
     Ok(())

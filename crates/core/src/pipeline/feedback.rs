@@ -23,11 +23,7 @@ impl<R> Pipeline<R> {
             StreamId::Main => persisted.unwrap_or(stream.confirmed),
             StreamId::Copy(_) => stream.frontier,
         };
-        assert!(
-            position >= stream.confirmed,
-            "confirming {position} after {}",
-            stream.confirmed
-        );
+        assert!(position >= stream.confirmed, "confirming {position} after {}", stream.confirmed);
         stream.confirmed = position;
         stream.asked |= ask_reply;
         let session = stream.session;

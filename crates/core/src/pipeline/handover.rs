@@ -20,11 +20,8 @@ impl<R> Pipeline<R> {
         let Some(schema) = run.schema.clone() else { return };
         let table = run.table;
         self.ledger.edit_table(table, |entry| {
-            entry.phase = if ready {
-                Phase::Ready { handover: at }
-            } else {
-                Phase::Catchup { handover: at }
-            };
+            entry.phase =
+                if ready { Phase::Ready { handover: at } } else { Phase::Catchup { handover: at } };
             entry.schema = Some(schema.clone());
             entry.tries = 0;
             entry.deaths = 0;

@@ -139,8 +139,7 @@ impl<R> Pipeline<R> {
     /// O-10: nothing is dropped silently. A table of the record is owned elsewhere.
     fn report_if_unknown(&mut self, table: TableId, name: Option<String>) {
         let record = self.ledger.record();
-        let known =
-            record.tables.contains_key(&table) || record.tombstones.contains_key(&table);
+        let known = record.tables.contains_key(&table) || record.tombstones.contains_key(&table);
         if !known && self.unknown.insert(table) {
             self.report(Notice::UnknownTable { table, name });
         }

@@ -88,7 +88,10 @@ impl<R> Pipeline<R> {
             }
             return self.offer_private(run) | self.flush_private(run, true) | moved;
         }
-        moved | self.dispatch_private(run) | self.offer_private(run) | self.flush_private(run, false)
+        moved
+            | self.dispatch_private(run)
+            | self.offer_private(run)
+            | self.flush_private(run, false)
     }
 
     fn open_private(&mut self, run: &mut CopyRun<R>) {

@@ -3,8 +3,8 @@
 use super::{Pipeline, Purpose};
 use crate::effect::Work;
 use crate::fault::Fault;
-use crate::input::Answer;
 use crate::ids::StreamId;
+use crate::input::Answer;
 use crate::violation::Violation;
 
 impl<R> Pipeline<R> {

@@ -77,8 +77,7 @@ impl<R> Pipeline<R> {
             return;
         }
         let fault = Fault::new(Origin::Core, FaultKind::StopTimeout, why);
-        self.effects
-            .push_back(Effect::Ended(Outcome::Failed { action: "stopping", fault }));
+        self.effects.push_back(Effect::Ended(Outcome::Failed { action: "stopping", fault }));
         self.life = Life::Ended;
     }
 
@@ -143,11 +142,9 @@ impl<R> Pipeline<R> {
     fn end_in_order(&mut self) {
         let until_reached = match self.life {
             Life::Stopping(stop) => stop.until_reached,
-            Life::Starting
-            | Life::Saving(_)
-            | Life::Running
-            | Life::Failing(_)
-            | Life::Ended => false,
+            Life::Starting | Life::Saving(_) | Life::Running | Life::Failing(_) | Life::Ended => {
+                false
+            }
         };
         let errored = self.errored_tables();
         self.effects.push_back(Effect::Ended(Outcome::Stopped { errored, until_reached }));
@@ -160,10 +157,9 @@ impl<R> Pipeline<R> {
         tables
             .filter(|entry| match entry.phase {
                 Phase::Errored { policy, .. } => policy != Policy::Timed,
-                Phase::Pending
-                | Phase::Copying
-                | Phase::Catchup { .. }
-                | Phase::Ready { .. } => false,
+                Phase::Pending | Phase::Copying | Phase::Catchup { .. } | Phase::Ready { .. } => {
+                    false
+                }
             })
             .count()
     }

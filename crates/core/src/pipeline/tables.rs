@@ -17,8 +17,7 @@ impl<R> Pipeline<R> {
     pub(super) fn reconcile(&mut self) {
         let Some(listing) = self.listing.take() else { return };
         for listed in &listing.tables {
-            let stamp =
-                Stamp { publication: listing.publication, membership: listed.membership };
+            let stamp = Stamp { publication: listing.publication, membership: listed.membership };
             self.reconcile_listed(listed, stamp);
         }
         self.bury_missing(&listing);
