@@ -35,13 +35,15 @@ pub trait Destination: Send + Sync + 'static {
         start: CopyStart,
     ) -> impl Future<Output = Result<(), DestinationError>> + Send;
 
-    /// Writes one batch of snapshot rows; may be sent again with the same identity and rows.
+    /// Writes one batch of snapshot rows; may be sent again with the same identity and rows. Without
+    /// effect if a later attempt of the table has begun (DS-12).
     fn write_rows(
         &self,
         batch: Arc<CopyBatch<Bytes>>,
     ) -> impl Future<Output = Result<Durability, DestinationError>> + Send;
 
-    /// End of the snapshot of a table: after Durable its rows are complete and durable (DS-08).
+    /// End of the snapshot of a table, whose batches are `1..=sequences`: after Durable its rows are
+    /// complete and durable (DS-08).
     fn finish_copy(
         &self,
         table: TableId,
@@ -51,6 +53,9 @@ pub trait Destination: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Durability, DestinationError>> + Send;
 
     /// Applies changes in order. Any batch since the checkpoint may come again, cut otherwise (DS-11).
+    /// Rows are the bytes behind the table's OID of a row message: read them with
+    /// `walferry_core::wire::RowView`. An error that lets one table be set aside names it and
+    /// states `no_effect_on_others`.
     fn write_changes(
         &self,
         batch: Arc<Batch<Bytes>>,
