@@ -9,16 +9,12 @@
 //! **Invariant:** nothing outlives the test that started it, not even when the test is killed with
 //! SIGKILL: see [`watchdog`].
 
-pub mod certs;
-pub mod cluster;
-pub mod config;
-pub mod installation;
-pub mod port;
 pub mod process;
 pub mod skip;
-mod template;
-pub mod wait;
-pub mod watchdog;
+pub mod world;
+
+// The servers are a crate of their own, because the demo starts one as well.
+pub use walferry_cluster::{certs, cluster, config, installation, port, wait, watchdog};
 
 /// Stamps one test per server version out of a function that takes the major version.
 ///

@@ -12,7 +12,7 @@
 )]
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -26,9 +26,6 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait::{try_wait_for, wait_until};
 use crate::watchdog::Watchdog;
-
-/// At the end of the test process: kills process `$1` if it still is the program `$2`.
-const KILL_CHILD: &str = r#"[ "$(readlink "/proc/$1/exe")" = "$2" ] && kill -KILL "$1""#;
 
 /// A call of `walferry`, to be completed and started.
 #[derive(Debug)]
@@ -103,9 +100,8 @@ impl Walferry {
     pub fn spawn(mut self) -> Running {
         self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().expect("walferry starts");
-        let watched = [OsString::from(child.id().to_string()), self.program.into_os_string()];
         Running {
-            watchdog: Some(Watchdog::arm(KILL_CHILD, watched)),
+            watchdog: Some(Watchdog::kills(child.id(), &self.program)),
             stdout: Capture::of(child.stdout.take().expect("it was piped")),
             stderr: Capture::of(child.stderr.take().expect("it was piped")),
             child,
@@ -371,17 +367,5 @@ mod tests {
         assert!(process.exists());
         drop(running);
         assert!(!process.exists());
-    }
-
-    #[test]
-    fn the_watchdog_kills_the_program_it_was_told_and_no_other() {
-        let mut child =
-            Command::new("/bin/sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-        let program = Path::new("/bin/sh").canonicalize().unwrap();
-        let pid = OsString::from(child.id().to_string());
-        drop(Watchdog::arm(KILL_CHILD, [pid.as_os_str(), OsStr::new("/bin/other")]));
-        assert!(child.try_wait().unwrap().is_none());
-        drop(Watchdog::arm(KILL_CHILD, [pid.as_os_str(), program.as_os_str()]));
-        assert_eq!(child.wait().unwrap().signal(), Some(9));
     }
 }

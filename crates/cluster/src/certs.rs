@@ -3,7 +3,7 @@
 //! The server's certificate is signed by the authority and is not itself the authority: strict
 //! verifiers refuse a server that shows an authority's certificate.
 
-#![expect(clippy::expect_used, reason = "a test harness: a panic is how it reports")]
+#![expect(clippy::expect_used, reason = "a harness: a panic is how it reports")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

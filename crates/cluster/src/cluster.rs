@@ -9,7 +9,7 @@
 #![expect(
     clippy::expect_used,
     clippy::print_stderr,
-    reason = "a test harness: a panic is how it reports"
+    reason = "a harness: a panic is how it reports"
 )]
 
 use std::fs::{self, File};
@@ -86,6 +86,7 @@ pub struct Cluster {
     certs: Option<Certs>,
     server: Option<Child>,
     watchdog: Option<Watchdog>,
+    keep: bool,
 }
 
 impl Cluster {
@@ -110,6 +111,7 @@ impl Cluster {
             certs,
             server: None,
             watchdog: Some(watchdog),
+            keep: env::var_os("WALFERRY_KEEP").is_some(),
         };
         cluster.start();
         if cluster.has_password() {
@@ -147,6 +149,11 @@ impl Cluster {
     /// The certificates of a cluster with TLS.
     pub fn certs(&self) -> Option<&Certs> {
         self.certs.as_ref()
+    }
+
+    /// Leaves the directory where it is when the cluster is dropped; its server is stopped.
+    pub fn keep(&mut self) {
+        self.keep = true;
     }
 
     /// The process id of the running server, or `None` after a stop.
@@ -336,7 +343,7 @@ impl Drop for Cluster {
             }
         }
         let Some(home) = self.home.take() else { return };
-        if env::var_os("WALFERRY_KEEP").is_some() {
+        if self.keep {
             eprintln!("kept: {}", home.keep().display());
         } else if home.close().is_err() {
             return;

@@ -1,6 +1,6 @@
 //! How a private cluster is set up before its first start.
 
-#![expect(clippy::expect_used, reason = "a test harness: a panic is how it reports")]
+#![expect(clippy::expect_used, reason = "a harness: a panic is how it reports")]
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -71,7 +71,7 @@ const DEFAULTS: [(&str, &str); 13] = [
     ("listen_addresses", "127.0.0.1"),
     // Segments in the data directory go with it; the system's own kind would survive SIGKILL.
     ("dynamic_shared_memory_type", "mmap"),
-    ("cluster_name", "walferry-test"),
+    ("cluster_name", "walferry-private"),
 ];
 
 impl ClusterConfig {
@@ -154,7 +154,7 @@ impl ClusterConfig {
     }
 
     fn settings_text(&self, home: &Path, certs: Option<&Certs>) -> String {
-        let mut text = String::from("\n# Written by the test harness.\n");
+        let mut text = String::from("\n# Written by walferry-cluster.\n");
         let mut line = |name: &str, value: &str| {
             let value = value.replace('\\', r"\\").replace('\'', "''");
             writeln!(text, "{name} = '{value}'").expect("a string grows");

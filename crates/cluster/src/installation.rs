@@ -1,6 +1,6 @@
 //! Where the programs of a PostgreSQL version are, and as whom its server runs.
 
-#![expect(clippy::expect_used, reason = "a test harness: a panic is how it reports")]
+#![expect(clippy::expect_used, reason = "a harness: a panic is how it reports")]
 
 use std::env;
 use std::ffi::OsStr;

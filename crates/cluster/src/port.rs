@@ -5,7 +5,7 @@
 //! port. Ports here come from below that range, and each is held by a file lock for as long as the
 //! lease lives, also while no server listens. The kernel drops the lock with the process.
 
-#![expect(clippy::expect_used, reason = "a test harness: a panic is how it reports")]
+#![expect(clippy::expect_used, reason = "a harness: a panic is how it reports")]
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -3,7 +3,7 @@
 //! Tests run in a process each, so the ready directory stands in the cache, one per server build,
 //! and outlives them. It is never started, only copied.
 
-#![expect(clippy::expect_used, reason = "a test harness: a panic is how it reports")]
+#![expect(clippy::expect_used, reason = "a harness: a panic is how it reports")]
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -11,12 +11,16 @@
 //! A script gets process ids from files or arguments, and makes sure through `/proc` that the id
 //! still belongs to the process that was meant before it sends a signal: ids are reused.
 
-#![expect(clippy::expect_used, reason = "a test harness: a panic is how it reports")]
+#![expect(clippy::expect_used, reason = "a harness: a panic is how it reports")]
 
 use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+
+/// Kills process `$1` if it still is the program `$2`.
+const KILL_CHILD: &str = r#"[ "$(readlink "/proc/$1/exe")" = "$2" ] && kill -KILL "$1""#;
 
 /// A shell that runs its script at the end of this process, unless it was disarmed before.
 #[derive(Debug)]
@@ -50,6 +54,16 @@ impl Watchdog {
         Self { shell }
     }
 
+    /// Starts a shell that will kill the child `pid`, if it then still runs `program`, a path without
+    /// symbolic links.
+    ///
+    /// # Panics
+    ///
+    /// When there is no `sh`.
+    pub fn kills(pid: u32, program: &Path) -> Self {
+        Self::arm(KILL_CHILD, [OsStr::new(&pid.to_string()), program.as_os_str()])
+    }
+
     /// Sends the shell home without running the script.
     pub fn disarm(mut self) {
         if let Some(mut pipe) = self.shell.stdin.take() {
@@ -69,6 +83,8 @@ impl Drop for Watchdog {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
     use super::*;
 
     #[test]
@@ -79,5 +95,15 @@ mod tests {
         assert!(!mark.exists());
         drop(Watchdog::arm("touch \"$1\"", [&mark]));
         assert!(mark.exists());
+    }
+    #[test]
+    fn kills_the_program_it_was_told_and_no_other() {
+        let mut child =
+            Command::new("/bin/sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let program = Path::new("/bin/sh").canonicalize().unwrap();
+        drop(Watchdog::kills(child.id(), Path::new("/bin/other")));
+        assert!(child.try_wait().unwrap().is_none());
+        drop(Watchdog::kills(child.id(), &program));
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
     }
 }
