@@ -1,0 +1,7 @@
+//! The source against real servers.
+
+mod connect;
+mod copy;
+mod slots;
+mod stream;
+mod support;
