@@ -171,6 +171,8 @@ limits! {
     stop_ms: time = 25_000, 1, DAY_MS;
 }
 
+/// Connect budget of a first start (fixed): a mistyped address is seen at once (U-02).
+pub(crate) const FIRST_CONNECT_MS: u64 = 5_000;
 /// Poll of a busy slot: cheap for the source (fixed).
 pub(crate) const BUSY_SLOT_POLL: Duration = Duration::from_millis(20);
 /// Report of the blockers of slot creation (fixed).

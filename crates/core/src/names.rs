@@ -51,6 +51,12 @@ pub fn copy_slot(main_slot: &str, attempt: Attempt) -> String {
     format!("{}{attempt}", copy_slot_prefix(main_slot))
 }
 
+/// Whether a logical message with this prefix describes a schema change (N-15).
+#[must_use]
+pub fn is_ddl_prefix(prefix: &str) -> bool {
+    matches!(prefix, "walferry_ddl" | "supabase_etl_ddl")
+}
+
 /// Text id of a source transaction (N-07). The timeline is not part of it.
 #[must_use]
 pub fn transaction_id(identity: &Identity, commit: CommitLsn) -> String {

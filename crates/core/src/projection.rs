@@ -10,6 +10,7 @@ use crate::batch::{Batch, BatchTable, Change, ChangeBody, TransactionPart};
 use crate::event::Event;
 use crate::ids::{Attempt, Epoch, Lane, TableId};
 use crate::lsn::{CommitLsn, Position};
+use crate::names;
 use crate::queue::event_bytes;
 use crate::schema::{Relation, TableSchema};
 use crate::stream::{OpenTransaction, Stream};
@@ -227,7 +228,7 @@ impl<R> Projection<'_, R> {
 
 /// N-15: prefixes of messages that are walferry's own business.
 fn is_reserved(prefix: &str) -> bool {
-    matches!(prefix, "walferry_ddl" | "supabase_etl_ddl" | "walferry_heartbeat")
+    names::is_ddl_prefix(prefix) || prefix == "walferry_heartbeat"
 }
 
 /// takes the events of `table` out of a batch that has not been offered.

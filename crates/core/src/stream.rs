@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::event::Event;
 use crate::ids::{Session, StreamId, TableId};
 use crate::lsn::{CommitLsn, Lsn, Position};
+use crate::names;
 use crate::queue::Queue;
 use crate::schema::Relation;
 use crate::time::Instant;
@@ -75,6 +76,8 @@ pub(crate) struct Stream<R> {
 pub(crate) struct Received {
     /// The server wants feedback at once.
     pub(crate) reply: bool,
+    /// A schema message came outside of any transaction.
+    pub(crate) misplaced_ddl: bool,
 }
 
 /// The driver sent events that contradict what it sent before.
@@ -138,6 +141,9 @@ impl<R> Stream<R> {
                     if self.reading.is_none() && *wal_end > self.received {
                         self.idle_at = Some(*wal_end);
                     }
+                }
+                Event::Message { transactional: false, prefix, .. } => {
+                    wants.misplaced_ddl |= names::is_ddl_prefix(prefix);
                 }
                 Event::Relation(_)
                 | Event::Row { .. }

@@ -374,6 +374,7 @@ impl<R> Pipeline<R> {
             self.rewritten(run);
             return Ok(());
         }
+        self.guard_repeats.remove(&run.table);
         run.filter = facts.filter;
         run.heap_bytes = facts.heaps.iter().map(|heap| heap.bytes).sum();
         run.heaps = facts.heaps.into_iter().map(|heap| heap.relation).collect();
@@ -519,7 +520,9 @@ impl<R> Pipeline<R> {
             moved = true;
         }
         let read = run.reading.is_none() && run.heaps.is_empty();
-        if run.rows.bytes >= self.batch_target() || (read && !run.rows.blocks.is_empty()) {
+        if run.rows.bytes >= self.batch_target(self.copies.len() + 1)
+            || (read && !run.rows.blocks.is_empty())
+        {
             self.seal_rows(run, schema);
             moved = true;
         }

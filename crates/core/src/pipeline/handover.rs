@@ -30,7 +30,6 @@ impl<R> Pipeline<R> {
         if !ready {
             self.catchup.insert(table, at);
         }
-        self.guard_repeats.remove(&table);
         if let Some(stream) = &mut run.stream {
             // What was read and not dispatched goes with the private stream: main owns it.
             stream.queue.clear();

@@ -23,7 +23,7 @@ impl<R> Pipeline<R> {
         session: Session,
         events: Vec<Event<R>>,
     ) -> Result<(), Violation> {
-        if session != self.main.session || self.life.is_failing() {
+        if session != self.main.session {
             return Ok(());
         }
         let wants = self.main.take_in(events, self.now).map_err(|broken| {
@@ -32,13 +32,16 @@ impl<R> Pipeline<R> {
         if wants.reply {
             self.confirm(StreamId::Main, false);
         }
+        if wants.misplaced_ddl {
+            self.fail_run("reading the main stream", misplaced_ddl());
+        }
         Ok(())
     }
 
     /// The main stream is lost. A server error is first followed by one inspection, so that a lost
     /// slot or publication is named as such (Y-02).
     pub(super) fn main_ended(&mut self, session: Session, fault: Fault) {
-        if session != self.main.session || self.life.is_failing() {
+        if session != self.main.session {
             return;
         }
         self.main.open = false;
@@ -56,6 +59,9 @@ impl<R> Pipeline<R> {
     }
 
     pub(super) fn cause_named(&mut self, original: Fault, result: Result<Answer, Fault>) {
+        if self.life.is_stopping() {
+            return;
+        }
         let record = self.ledger.record();
         let (slot, database) = (&record.identity.slot, &record.identity.database);
         let found = match result {
@@ -82,12 +88,12 @@ impl<R> Pipeline<R> {
         if !self.life.moves_data() {
             return false;
         }
-        let mut moved = self.offer_main();
+        // A flush that is due goes first: a lane that is never idle would not be flushed else.
+        let mut moved = self.flush_main() | self.offer_main();
         if self.is_dispatch_due() {
             self.dispatch_main();
             moved = true;
         }
-        moved |= self.flush_main();
         if let Some(covered) = self.main_lane.take_covered() {
             self.raise_main_frontier(covered);
             moved = true;
@@ -106,7 +112,8 @@ impl<R> Pipeline<R> {
         if self.life.is_stopping() {
             return queue.commits() > 0;
         }
-        let full = queue.bytes() >= self.batch_target() || self.main.gate == Gate::Closed;
+        let full =
+            queue.bytes() >= self.batch_target(self.copies.len()) || self.main.gate == Gate::Closed;
         let delay = Duration::from_millis(self.config.limits.batch_ms);
         let old = self.now >= oldest.after(delay) || self.config.limits.batch_events > 0;
         full || (old && !self.main_lane.is_busy())
@@ -114,7 +121,7 @@ impl<R> Pipeline<R> {
 
     fn dispatch_main(&mut self) {
         let reach = Reach {
-            bytes: self.batch_target(),
+            bytes: self.batch_target(self.copies.len()),
             events: self.config.limits.batch_events,
             boundary: None,
             complete_only: self.life.is_stopping(),
@@ -176,9 +183,16 @@ impl<R> Pipeline<R> {
 
     /// F-02.
     fn flush_main(&mut self) -> bool {
-        let force = self.life.is_stopping() && !self.main_lane.has_waiting();
-        let due = self.main_lane.wants_flush(&self.config.limits, self.now, force);
-        if !due || !self.turns.enter(Lane::Main) {
+        let waiting = self.main_lane.has_waiting();
+        let force = self.life.is_stopping() && !waiting && self.main.queue.commits() == 0;
+        if !self.main_lane.wants_flush(&self.config.limits, self.now, force) {
+            if !waiting {
+                // What it asked for in vain may be gone: nobody may wait behind it.
+                self.turns.forget(Lane::Main);
+            }
+            return false;
+        }
+        if !self.turns.enter(Lane::Main) {
             return false;
         }
         self.main_lane.begin_flush();
@@ -242,4 +256,9 @@ impl<R> Pipeline<R> {
         self.raise_main_frontier(at);
         true
     }
+}
+
+///
+pub(super) fn misplaced_ddl() -> Fault {
+    source_fault(FaultKind::Protocol, "a schema message outside of a transaction")
 }

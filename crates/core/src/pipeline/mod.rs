@@ -204,6 +204,9 @@ impl<R> Pipeline<R> {
         self.now = self.now.max(now);
         while let Some(wakeup) = self.timers.expire(self.now) {
             self.wake(wakeup);
+            if self.life.is_ended() {
+                return;
+            }
         }
         self.settle();
     }
@@ -234,6 +237,12 @@ impl<R> Pipeline<R> {
             Input::Completed { op, result } => {
                 let purpose = self.pending.remove(&op).ok_or(Violation::UnknownOp { op })?;
                 self.completed(op, purpose, result)
+            }
+            // a run that has failed waits for its last save and for nothing else.
+            Input::Stream { .. } | Input::StreamEnded { .. } | Input::CopyRows { .. }
+                if self.life.is_failing() =>
+            {
+                Ok(())
             }
             Input::Stream { stream: StreamId::Main, session, events } => {
                 self.main_events(session, events)
@@ -333,29 +342,30 @@ impl<R> Pipeline<R> {
             }
         }
         if self.life.is_ended() {
-            self.timers.clear_all();
             return;
         }
         self.move_gates();
-        self.arm_timers();
+        if !self.life.is_failing() {
+            self.arm_timers();
+        }
         if cfg!(debug_assertions) {
             self.check_invariants();
         }
     }
 
-    /// Share of the memory of each stream (B-05).
-    fn share(&self) -> u64 {
-        self.config.limits.memory_bytes / (1 + self.copies.len() as u64)
+    /// Share of the memory of each stream beside so many attempts (B-05).
+    const fn share(&self, copies: usize) -> u64 {
+        self.config.limits.memory_bytes / (1 + copies as u64)
     }
 
     /// B-04.
-    fn batch_target(&self) -> u64 {
-        let target = self.config.limits.batch_bytes.min(self.share() / 4);
+    fn batch_target(&self, copies: usize) -> u64 {
+        let target = self.config.limits.batch_bytes.min(self.share(copies) / 4);
         target.max(crate::config::BATCH_BYTES_MIN)
     }
 
     fn move_gates(&mut self) {
-        let share = self.share();
+        let share = self.share(self.copies.len());
         if self.life.is_stopping() {
             self.main.gate = Gate::Closed;
         } else {

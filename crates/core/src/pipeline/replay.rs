@@ -2,6 +2,7 @@
 //! the table can be handed over.
 
 use super::attempt::{AttemptOp, CopyRun};
+use super::main_stream::misplaced_ddl;
 use super::{Pipeline, Step};
 use crate::effect::Work;
 use crate::event::Event;
@@ -29,8 +30,12 @@ impl<R> Pipeline<R> {
             expected: broken.expected,
             found: broken.found,
         })?;
+        let session = stream.session;
         if wants.reply {
             self.confirm(StreamId::Copy(table), false);
+        }
+        if wants.misplaced_ddl {
+            self.private_ended(table, session, misplaced_ddl());
         }
         Ok(())
     }
@@ -86,12 +91,12 @@ impl<R> Pipeline<R> {
                 self.hand_over(run, at);
                 return true;
             }
-            return self.offer_private(run) | self.flush_private(run, true) | moved;
+            return moved | self.flush_private(run, true) | self.offer_private(run);
         }
         moved
             | self.dispatch_private(run)
-            | self.offer_private(run)
             | self.flush_private(run, false)
+            | self.offer_private(run)
     }
 
     fn open_private(&mut self, run: &mut CopyRun<R>) {
@@ -106,7 +111,7 @@ impl<R> Pipeline<R> {
 
     /// Private batches need no delay: while one is in flight the next one grows by itself.
     fn dispatch_private(&mut self, run: &mut CopyRun<R>) -> bool {
-        let target = self.batch_target();
+        let target = self.batch_target(self.copies.len() + 1);
         let Some(stream) = &mut run.stream else { return false };
         let full = stream.queue.bytes() >= target;
         let due = !run.lane.has_waiting() && (full || !run.lane.is_busy());
@@ -147,10 +152,16 @@ impl<R> Pipeline<R> {
     }
 
     fn flush_private(&mut self, run: &mut CopyRun<R>, force: bool) -> bool {
-        let force = force && !run.lane.has_waiting();
-        let due = run.lane.wants_flush(&self.config.limits, self.now, force);
+        let waiting = run.lane.has_waiting();
         let lane = Lane::Table(run.table);
-        if !due || !self.turns.enter(lane) {
+        if !run.lane.wants_flush(&self.config.limits, self.now, force && !waiting) {
+            if !waiting {
+                // Main may have moved on since it asked in vain: nobody may wait behind it.
+                self.turns.forget(lane);
+            }
+            return false;
+        }
+        if !self.turns.enter(lane) {
             return false;
         }
         run.lane.begin_flush();

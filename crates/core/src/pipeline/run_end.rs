@@ -123,9 +123,16 @@ impl<R> Pipeline<R> {
         }
         let life = core::mem::replace(&mut self.life, Life::Ended);
         if let Life::Failing(Failure { action, fault, .. }) = life {
-            self.effects.push_back(Effect::Ended(Outcome::Failed { action, fault }));
+            self.end(Outcome::Failed { action, fault });
         }
         true
+    }
+
+    /// The one place where a run ends; nothing follows.
+    pub(super) fn end(&mut self, outcome: Outcome) {
+        self.life = Life::Ended;
+        self.timers.clear_all();
+        self.effects.push_back(Effect::Ended(outcome));
     }
 
     /// Prepares the last save: what is persisted, with every attempt of this run given back.

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::{NOWHERE, Pipeline, Purpose, source_fault};
-use crate::config::{BLOCKER_REPORT, BUSY_SLOT_POLL, SLOT_MONITOR};
+use crate::config::{BLOCKER_REPORT, BUSY_SLOT_POLL, FIRST_CONNECT_MS, SLOT_MONITOR};
 use crate::effect::Work;
 use crate::fault::{Fault, FaultKind, Origin, SqlState};
 use crate::ids::StreamId;
@@ -79,7 +79,11 @@ impl<R> Pipeline<R> {
         let query = limits.query_ms;
         let slot = self.ledger.record().identity.slot.clone();
         let (budget, work) = match &what {
-            StartupOp::Identify => (limits.connect_ms, Work::Identify),
+            StartupOp::Identify => {
+                let first = self.ledger.persisted().is_none();
+                let budget = if first { FIRST_CONNECT_MS } else { u64::MAX };
+                (limits.connect_ms.min(budget), Work::Identify)
+            }
             StartupOp::Inspect | StartupOp::InspectIntent | StartupOp::InspectOpen => {
                 (query, Work::InspectSlot { slot })
             }
@@ -479,6 +483,7 @@ impl<R> Pipeline<R> {
         self.life = Life::Running;
         self.timers.set(Wakeup::Monitor, self.now.after(SLOT_MONITOR));
         self.checkpoint_saved_at = self.now;
+        self.wait_for_retries();
         let (epoch, from) = (self.epoch(), self.main.started_at);
         self.report(Notice::Streaming { epoch, from });
     }

@@ -77,8 +77,7 @@ impl<R> Pipeline<R> {
             return;
         }
         let fault = Fault::new(Origin::Core, FaultKind::StopTimeout, why);
-        self.effects.push_back(Effect::Ended(Outcome::Failed { action: "stopping", fault }));
-        self.life = Life::Ended;
+        self.end(Outcome::Failed { action: "stopping", fault });
     }
 
     pub(super) fn settle_stop(&mut self) -> bool {
@@ -147,8 +146,7 @@ impl<R> Pipeline<R> {
             }
         };
         let errored = self.errored_tables();
-        self.effects.push_back(Effect::Ended(Outcome::Stopped { errored, until_reached }));
-        self.life = Life::Ended;
+        self.end(Outcome::Stopped { errored, until_reached });
     }
 
     /// Tables that need a person.

@@ -29,9 +29,6 @@ impl<R> Pipeline<R> {
                 Phase::Catchup { handover } | Phase::Ready { handover } => {
                     self.own(table, entry, *handover);
                 }
-                Phase::Errored { policy: Policy::Timed, .. } => {
-                    self.wait_for_retry(table);
-                }
                 Phase::Copying | Phase::Errored { .. } => (),
             }
         }
@@ -123,10 +120,19 @@ impl<R> Pipeline<R> {
         self.timers.set(Wakeup::Retry(table), self.now.after(delay));
     }
 
+    /// U-14: deadlines begin when the run does, however long start-up took.
+    pub(super) fn wait_for_retries(&mut self) {
+        let timed: Vec<_> = (self.ledger.record().tables.iter())
+            .filter(|(_, entry)| is_timed(&entry.phase))
+            .map(|(&table, _)| table)
+            .collect();
+        for table in timed {
+            self.wait_for_retry(table);
+        }
+    }
+
     pub(super) fn retry_due(&mut self, table: TableId) {
-        let timed = self.ledger.table(table).is_some_and(|entry| {
-            matches!(entry.phase, Phase::Errored { policy: Policy::Timed, .. })
-        });
+        let timed = self.ledger.table(table).is_some_and(|entry| is_timed(&entry.phase));
         if timed && self.life.is_running() {
             self.ledger.edit_table(table, |entry| entry.phase = Phase::Pending);
             self.jobs.push_back((table, self.ledger.version()));
@@ -145,4 +151,8 @@ impl<R> Pipeline<R> {
         });
         self.report(Notice::TableErrored { table, reason, fault });
     }
+}
+
+const fn is_timed(phase: &Phase) -> bool {
+    matches!(phase, Phase::Errored { policy: Policy::Timed, .. })
 }
