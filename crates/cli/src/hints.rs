@@ -1,0 +1,357 @@
+//! From a failure to what a person can do about it, as exact as the facts allow.
+//!
+//! Pure. Messages are looked at for advice only; nothing else is ever decided from them.
+
+use walferry_core::fault::{DestinationClass, Fault, FaultKind, Origin, SqlState};
+
+const OWN_STATE: &str = "or give this pipeline a state of its own with --id or --state";
+
+/// What the advice can name: all of it without secrets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Surroundings {
+    /// `user@host:port/database`.
+    pub(crate) source: String,
+    pub(crate) destination: String,
+    pub(crate) state: String,
+}
+
+impl Surroundings {
+    fn role(&self) -> String {
+        quoted(self.source.split_once('@').map_or("walferry", |(user, _)| user))
+    }
+
+    fn server(&self) -> &str {
+        let server = self.source.split_once('@').map_or("", |(_, rest)| rest);
+        server.rsplit_once('/').map_or("", |(server, _)| server)
+    }
+
+    fn database(&self) -> String {
+        quoted(self.source.rsplit_once('/').map_or("app", |(_, database)| database))
+    }
+
+    /// The state as the shell knows it.
+    fn state_path(&self) -> &str {
+        self.state.strip_prefix("file:").unwrap_or(&self.state)
+    }
+
+    /// The command that asks whether the server is there.
+    fn ping(&self) -> String {
+        let server = self.server();
+        match (server.rsplit_once("/.s.PGSQL."), server.rsplit_once(':')) {
+            (Some((directory, port)), _) => format!("pg_isready -h {directory} -p {port}"),
+            (None, Some((host, port))) => {
+                format!("pg_isready -h {} -p {port}", host.trim_matches(['[', ']']))
+            }
+            (None, None) => "pg_isready".to_owned(),
+        }
+    }
+}
+
+/// Advice for a failure; empty only where there is nothing to do.
+#[expect(clippy::too_many_lines, reason = "one arm for each kind")]
+pub(crate) fn of_fault(fault: &Fault, around: &Surroundings) -> Vec<String> {
+    let message = fault.message.to_lowercase();
+    let says = |part: &str| message.contains(part);
+    match &fault.kind {
+        FaultKind::Stopped => Vec::new(),
+        FaultKind::StoreFailed => of_save(&says, around.state_path()),
+        FaultKind::StoreFenced => {
+            let state = around.state_path();
+            vec![format!("another run has taken {state} over: let only one of them run, {OWN_STATE}")]
+        }
+        FaultKind::StoreLocked { holder } => vec![format!("stop {holder}, {OWN_STATE}")],
+        FaultKind::RecordCorrupt | FaultKind::RecordInvalid { .. } => vec![
+            format!("restore {} from a backup", around.state_path()),
+            anew(around),
+        ],
+        FaultKind::RecordTooNew { .. } => {
+            vec!["use the walferry that wrote it, or a newer one".to_owned()]
+        }
+        FaultKind::TimelineChanged { .. } => promoted(around),
+        FaultKind::SlotMissing { slot } => vec![
+            format!("somebody dropped it: the changes since the checkpoint went with slot {slot}"),
+            anew(around),
+        ],
+        FaultKind::SlotInvalidated { slot, .. } => vec![
+            "the server gave up WAL that was still needed; allow more: \
+             ALTER SYSTEM SET max_slot_wal_keep_size = '..'; SELECT pg_reload_conf();"
+                .to_owned(),
+            format!("drop the slot: SELECT pg_drop_replication_slot({});", literal(slot)),
+            anew(around),
+        ],
+        FaultKind::SlotAhead { slot, .. } => vec![
+            format!("something else has read from slot {slot}, or the state is an old copy"),
+            anew(around),
+        ],
+        FaultKind::SlotForeign { slot, .. } => vec![format!(
+            "see who made it: SELECT * FROM pg_replication_slots WHERE slot_name = {};",
+            literal(slot)
+        )],
+        FaultKind::CheckpointAhead { .. } => vec![
+            "the server was restored to a time before the checkpoint, or is another one".to_owned(),
+            anew(around),
+        ],
+        FaultKind::IdentityMismatch { field, expected, .. } => of_identity(field, expected, around),
+        FaultKind::HorizonBeyondFork { .. } => vec![
+            "the destination may hold changes that the promoted server never had".to_owned(),
+            anew(around),
+        ],
+        FaultKind::RecreationPending => vec![anew(around)],
+        FaultKind::PublicationMissing { name } => {
+            let (database, name) = (around.database(), quoted(name));
+            vec![
+                format!("in database {database}: CREATE PUBLICATION {name} FOR ALL TABLES;"),
+                "publications there are: SELECT pubname FROM pg_publication;".to_owned(),
+            ]
+        }
+        FaultKind::PublicationEmpty { name } => {
+            let (database, name) = (around.database(), quoted(name));
+            vec![format!("in database {database}: ALTER PUBLICATION {name} ADD TABLE ..;")]
+        }
+        FaultKind::Transport | FaultKind::Timeout { .. } => match fault.origin {
+            Origin::Source | Origin::Core => of_connection(&says, around),
+            Origin::Destination => vec![format!("see whether {} can be reached", around.destination)],
+            Origin::Store => vec![format!("see whether the disk of {} answers", around.state_path())],
+        },
+        FaultKind::Server { code } => of_server(*code, &fault.message, &says, around),
+        FaultKind::Authentication => of_sign_in(&says, around),
+        FaultKind::Configuration { setting, found, .. } => of_setting(setting, found, around),
+        FaultKind::EntropyUnavailable => {
+            vec!["the system gives no random bytes: see whether /dev/urandom can be read".to_owned()]
+        }
+        FaultKind::Limit { name } => vec![format!("the bound can be raised: --set {name}=..")],
+        FaultKind::Protocol | FaultKind::Conversion => vec![
+            "if something lies between walferry and PostgreSQL (a pooler, a proxy), connect directly"
+                .to_owned(),
+            "otherwise this is a bug: please report it with the lines above".to_owned(),
+        ],
+        FaultKind::Destination { class } | FaultKind::FlushFailed { class } => {
+            of_destination(*class, &says, &around.destination)
+        }
+        FaultKind::StopTimeout => vec![
+            "nothing is lost: the next start goes on from the last checkpoint".to_owned(),
+            "a longer stop is allowed with --set stop_ms=..".to_owned(),
+        ],
+        FaultKind::Violation => {
+            vec!["this is a bug: please report it with the log; a new start recovers".to_owned()]
+        }
+    }
+}
+
+fn of_save(says: &dyn Fn(&str) -> bool, state: &str) -> Vec<String> {
+    let hint = if says("storage space") || says("space left") || says("quota") {
+        format!("free space on the file system of {state} and start again")
+    } else if says("permission denied") || says("read-only") {
+        format!("let this user write {state}, or name another place with --state")
+    } else if says("does not exist") {
+        format!("create the directory that shall hold {state}, or name another with --state")
+    } else if says("expected a file") || says("expected a directory") {
+        "move it away, or name another place with --state".to_owned()
+    } else {
+        format!("see whether {state} can be written, then start again: it goes on from there")
+    };
+    vec![hint]
+}
+
+fn anew(around: &Surroundings) -> String {
+    let empty = match around.destination.as_str() {
+        "null:" => String::new(),
+        destination => format!(", empty {destination}"),
+    };
+    format!(
+        "to start over, move {} away{empty} and run again: all tables are copied anew",
+        around.state_path()
+    )
+}
+
+fn promoted(around: &Surroundings) -> Vec<String> {
+    vec![
+        "the server was promoted or restored, and may lack changes that were delivered".to_owned(),
+        anew(around),
+    ]
+}
+
+fn of_identity(field: &str, expected: &str, around: &Surroundings) -> Vec<String> {
+    match field {
+        "destination" => {
+            vec![format!("use the destination of the state, {expected}, {OWN_STATE}")]
+        }
+        "publication" => vec![format!("use --publication {expected}, {OWN_STATE}")],
+        "slot_prefix" => vec![format!("use --set slot_prefix={expected}, {OWN_STATE}")],
+        "database" => vec![format!("connect to database {expected}, {OWN_STATE}")],
+        "timeline" => promoted(around),
+        _ => vec![format!("connect to the server of the state, {OWN_STATE}"), anew(around)],
+    }
+}
+
+fn of_connection(says: &dyn Fn(&str) -> bool, around: &Surroundings) -> Vec<String> {
+    if says("cannot resolve") {
+        return vec![format!("is the host name right? --source names {}", around.server())];
+    }
+    let mut hints =
+        vec![format!("is the server running, and does it listen there? {}", around.ping())];
+    if says("no such file") {
+        hints.push(
+            "the socket is absent: name the server with host=.. in --source or PGHOST".to_owned(),
+        );
+    }
+    hints
+}
+
+fn of_server(
+    code: SqlState,
+    message: &str,
+    says: &dyn Fn(&str) -> bool,
+    around: &Surroundings,
+) -> Vec<String> {
+    let role = around.role();
+    match &code.0 {
+        b"42501" if says("wal sender") || says("walsender") || says("replication") => {
+            vec![format!("as a superuser: ALTER ROLE {role} REPLICATION;")]
+        }
+        b"42501" => vec![format!("GRANT SELECT ON {} TO {role};", table_in(message))],
+        b"53400" => slots_used_up(),
+        b"53300" if says("wal") || says("standby") || says("sender") => vec![
+            "raise it and restart the server: ALTER SYSTEM SET max_wal_senders = 20;".to_owned(),
+            "who uses them: SELECT pid, application_name, state FROM pg_stat_replication;".to_owned(),
+        ],
+        b"53300" => vec![
+            "the server has no free connection: end some, or raise max_connections".to_owned(),
+        ],
+        b"53100" => vec!["the disk of the server is full".to_owned()],
+        b"55000" if says("wal_level") => wal_level(),
+        b"55006" => vec![
+            "who uses the slot: SELECT slot_name, active_pid FROM pg_replication_slots WHERE active;"
+                .to_owned(),
+            "another walferry of the same state on another machine? let only one of them run".to_owned(),
+        ],
+        b"57P03" => vec![format!("the server is starting, or a standby: {}", around.ping())],
+        b"57P01" | b"57P02" => vec!["the server is stopping: start again when it is back".to_owned()],
+        _ if says("replication slots are in use") => slots_used_up(),
+        _ => Vec::new(),
+    }
+}
+
+/// The table that a message is about; all of a schema where it names none.
+fn table_in(message: &str) -> &str {
+    let named = message.split_once("table ").map(|(_, rest)| rest);
+    let name = named.and_then(|rest| rest.split_once(" failed")).map(|(name, _)| name);
+    name.filter(|name| !name.contains(' ')).unwrap_or("ALL TABLES IN SCHEMA ..")
+}
+
+fn slots_used_up() -> Vec<String> {
+    vec![
+        "unused slots: SELECT slot_name, database, active FROM pg_replication_slots WHERE NOT active;"
+            .to_owned(),
+        "drop one that nobody needs: SELECT pg_drop_replication_slot('..');".to_owned(),
+        "or raise it and restart the server: ALTER SYSTEM SET max_replication_slots = 20;".to_owned(),
+    ]
+}
+
+fn wal_level() -> Vec<String> {
+    vec![
+        "as a superuser: ALTER SYSTEM SET wal_level = logical;".to_owned(),
+        "then restart the server (managed services have a parameter for it, such as \
+         rds.logical_replication)"
+            .to_owned(),
+    ]
+}
+
+fn of_sign_in(says: &dyn Fn(&str) -> bool, around: &Surroundings) -> Vec<String> {
+    let role = around.role();
+    if says("tls") || says("certificate") {
+        return vec![
+            "trust the server's authority with sslrootcert=FILE in --source".to_owned(),
+            "or do not verify: sslmode=require; without TLS: sslmode=disable".to_owned(),
+        ];
+    }
+    if says("pg_hba.conf") {
+        return vec![
+            format!(
+                "allow {role} from this address in pg_hba.conf, then: SELECT pg_reload_conf();"
+            ),
+            "if it says no encryption, demand TLS with sslmode=require in --source".to_owned(),
+        ];
+    }
+    if says("role") && says("does not exist") {
+        return vec![format!("CREATE ROLE {role} LOGIN REPLICATION PASSWORD '..';")];
+    }
+    if says("not permitted to log in") {
+        return vec![format!("ALTER ROLE {role} LOGIN;")];
+    }
+    vec![format!(
+        "give the password of {role} in PGPASSWORD, or in ~/.pgpass (mode 0600): \
+         host:port:database:user:password"
+    )]
+}
+
+fn of_setting(setting: &str, found: &str, around: &Surroundings) -> Vec<String> {
+    match setting {
+        "wal_level" => wal_level(),
+        "database" if found.contains("not exist") => {
+            vec![format!("CREATE DATABASE {}; or name another in --source", around.database())]
+        }
+        "sslmode" if found.contains("does not") || found.contains("not offer") => vec![
+            "the server has no TLS: sslmode=disable in --source, or turn ssl on at the server"
+                .to_owned(),
+        ],
+        "max_replication_slots" => slots_used_up(),
+        _ => Vec::new(),
+    }
+}
+
+fn of_destination(
+    class: DestinationClass,
+    says: &dyn Fn(&str) -> bool,
+    place: &str,
+) -> Vec<String> {
+    if says("not empty") {
+        return vec![format!(
+            "{place} holds rows that are not from this pipeline: empty the table, or name another place"
+        )];
+    }
+    if says("belongs to the pipeline") || says("another pipeline") {
+        return vec![
+            format!("{place} belongs to another pipeline: name another place with --destination"),
+            "if the other one will never run again: --take-over".to_owned(),
+        ];
+    }
+    if says("does not exist") {
+        return vec!["create it, or name another place with --destination".to_owned()];
+    }
+    if says("space") || says("disk is full") || says("disk full") || says("quota") {
+        return vec![format!("free space on the file system of {place} and start again")];
+    }
+    if says("permission denied") || says("read-only") || says("readonly") || says("unable to open")
+    {
+        return vec![format!("let this user create and write {place}, or name another place")];
+    }
+    match class {
+        DestinationClass::Transient { .. } => {
+            vec![format!(
+                "see whether {place} works, then start again: it goes on from the checkpoint"
+            )]
+        }
+        DestinationClass::Fenced => vec![
+            "another run of this pipeline has taken the destination over: let only one of them run"
+                .to_owned(),
+        ],
+        DestinationClass::Manual | DestinationClass::Permanent => {
+            vec![format!("put {place} right, then start again: it goes on from the checkpoint")]
+        }
+    }
+}
+
+/// An SQL identifier as it must be typed.
+fn quoted(name: &str) -> String {
+    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests;
