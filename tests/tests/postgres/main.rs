@@ -2,4 +2,15 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
+mod compare;
+mod embed;
+mod facts_positions;
+mod facts_rows;
+mod facts_slots;
+mod facts_snapshots;
+mod ferry;
 mod harness;
+mod insert_unchanged;
+mod pipeline_sqlite;
+mod proxy;
+mod raw;
