@@ -44,7 +44,8 @@ pub(crate) async fn sign_in(
                 return Err(SourceError::unexpected(DURING, "SASL data out of turn"));
             }
             AuthRequest::Other(code) => {
-                let why = format!("it asks for authentication method {code}, which is not supported");
+                let why =
+                    format!("it asks for authentication method {code}, which is not supported");
                 return Err(refused(config, &why));
             }
         }
@@ -55,10 +56,7 @@ pub(crate) async fn sign_in(
     Ok(())
 }
 
-async fn request(
-    session: &mut Session,
-    config: &SourceConfig,
-) -> Result<AuthRequest, SourceError> {
+async fn request(session: &mut Session, config: &SourceConfig) -> Result<AuthRequest, SourceError> {
     let during = format!("signing in as {}", config.describe());
     let message = session.answer(&during).await?;
     match message.tag {
@@ -78,7 +76,10 @@ fn password(config: &SourceConfig) -> Result<&str, SourceError> {
     config.password.as_deref().ok_or_else(|| {
         let note = config.password_note.as_deref();
         let note = note.map(|note| format!("; {note}")).unwrap_or_default();
-        refused(config, &format!("it asks for a password of {}, and none is given{note}", config.user))
+        refused(
+            config,
+            &format!("it asks for a password of {}, and none is given{note}", config.user),
+        )
     })
 }
 
@@ -150,7 +151,9 @@ mod tests {
     // Z
     #[test]
     fn iterations_are_bounded() {
-        for (count, allowed) in [(4_095, false), (4_096, true), (1_000_000, true), (1_000_001, false)] {
+        for (count, allowed) in
+            [(4_095, false), (4_096, true), (1_000_000, true), (1_000_001, false)]
+        {
             let challenge = format!("r=nonce,s=c2FsdA==,i={count}");
             assert_eq!(check_iterations(challenge.as_bytes()).is_ok(), allowed, "{count}");
         }

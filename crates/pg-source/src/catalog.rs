@@ -156,7 +156,10 @@ pub(crate) async fn inspect_slot(
 }
 
 /// End of the server's WAL and one slot (G-06).
-pub(crate) async fn monitor(session: &mut Session, slot: &str) -> Result<MonitorFacts, SourceError> {
+pub(crate) async fn monitor(
+    session: &mut Session,
+    slot: &str,
+) -> Result<MonitorFacts, SourceError> {
     const DURING: &str = "looking at the main slot";
     let sql = format!(
         "SELECT {WAL_END}, s.* FROM (SELECT 1) AS always \

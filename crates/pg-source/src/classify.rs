@@ -22,11 +22,9 @@ fn kind(error: &SourceError) -> FaultKind {
         }
         SourceError::Tls { .. } | SourceError::SignIn { .. } => FaultKind::Authentication,
         SourceError::Server { error, .. } => server(error),
-        SourceError::Setting { setting, expected, found, .. } => FaultKind::Configuration {
-            setting,
-            expected: expected.clone(),
-            found: found.clone(),
-        },
+        SourceError::Setting { setting, expected, found, .. } => {
+            FaultKind::Configuration { setting, expected: expected.clone(), found: found.clone() }
+        }
         SourceError::Unexpected { .. } => FaultKind::Protocol,
         SourceError::Decode { source, .. } => match source.class() {
             DecodeClass::Protocol => FaultKind::Protocol,
@@ -66,7 +64,11 @@ fn chain(error: &SourceError) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    text.split(['\r', '\n']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    text.split(['\r', '\n'])
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]
@@ -154,9 +156,6 @@ mod tests {
         let fault = Fault::from(SourceError::io("connect to h:1", refused()));
         assert_eq!(fault.message, "cannot connect to h:1: connection refused");
         let fault = Fault::from(of_server("55006"));
-        assert_eq!(
-            fault.message,
-            "creating slot x failed: says the server (SQLSTATE 55006)"
-        );
+        assert_eq!(fault.message, "creating slot x failed: says the server (SQLSTATE 55006)");
     }
 }

@@ -370,9 +370,7 @@ fn address(host: Option<String>, address: Option<String>) -> Result<Address, Sou
             Address::Unix { directory: PathBuf::from(host) }
         }
         (Some(host), address) => Address::Tcp { host, address },
-        (None, Some(address)) => {
-            Address::Tcp { host: address.to_string(), address: Some(address) }
-        }
+        (None, Some(address)) => Address::Tcp { host: address.to_string(), address: Some(address) },
         (None, None) => Address::Unix { directory: default_directory() },
     })
 }
@@ -473,7 +471,11 @@ mod tests {
         ];
         for (text, mode, reported) in cases {
             let config = parse(text);
-            assert_eq!((config.ssl_mode, config.is_unverified_remote()), (mode, reported), "{text}");
+            assert_eq!(
+                (config.ssl_mode, config.is_unverified_remote()),
+                (mode, reported),
+                "{text}"
+            );
         }
     }
 
@@ -495,10 +497,8 @@ mod tests {
         ];
         for (text, name) in cases {
             let fault = parse_with(text, &[("USER", "me")]).unwrap_err();
-            match fault.kind {
-                FaultKind::Configuration { setting, .. } => assert_eq!(setting, name, "{text}"),
-                other => panic!("{other:?}"),
-            }
+            let FaultKind::Configuration { setting, .. } = fault.kind else { panic!("{fault}") };
+            assert_eq!(setting, name, "{text}");
         }
         assert!(parse_with("host=h", &[]).is_err(), "no user");
     }

@@ -82,7 +82,7 @@ async fn rows(
             }
             None => {
                 // An error means that nobody holds the gate: then it stands open.
-                if gate.wait_for(|open| *open).await.is_err() {}
+                drop(gate.wait_for(|open| *open).await);
                 make_room(session.input(), block.scanned, limit)?;
                 fill(session, during).await?;
             }

@@ -47,9 +47,8 @@ pub(crate) fn parameter(body: &[u8]) -> Option<(&[u8], &[u8])> {
 /// `server_version` as `server_version_num`, exact to the major version: `15.18 (Debian)` is 150000.
 pub(crate) fn version(text: &[u8]) -> u32 {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
-    let major = digits.fold(0_u32, |sum, digit| {
-        sum.saturating_mul(10).saturating_add(u32::from(digit - b'0'))
-    });
+    let major = digits
+        .fold(0_u32, |sum, digit| sum.saturating_mul(10).saturating_add(u32::from(digit - b'0')));
     major.saturating_mul(10_000)
 }
 
@@ -102,7 +101,10 @@ impl Row {
     }
 
     /// Column `index` as a value, which must not be null.
-    pub(crate) fn value<T: FromStr<Err: fmt::Display>>(&self, index: usize) -> Result<T, SourceError> {
+    pub(crate) fn value<T: FromStr<Err: fmt::Display>>(
+        &self,
+        index: usize,
+    ) -> Result<T, SourceError> {
         let text = self.required(index)?;
         text.parse().map_err(|_| self.unexpected(index, text))
     }
@@ -177,8 +179,12 @@ mod tests {
 
     #[test]
     fn versions_are_exact_to_the_major_one() {
-        let cases =
-            [("14.23", 140_000), ("15.18 (Debian 15.18-0)", 150_000), ("18beta1", 180_000), ("", 0)];
+        let cases = [
+            ("14.23", 140_000),
+            ("15.18 (Debian 15.18-0)", 150_000),
+            ("18beta1", 180_000),
+            ("", 0),
+        ];
         for (text, number) in cases {
             assert_eq!(version(text.as_bytes()), number);
         }

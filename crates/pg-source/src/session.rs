@@ -7,6 +7,7 @@
 //! of an exchange when it is dropped: `is_idle` says whether a session may be used again.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -92,6 +93,8 @@ pub(crate) struct Session {
     /// Whether the last exchange is over.
     settled: bool,
     in_transaction: bool,
+    /// Whether it is in a copy both ways.
+    streams: bool,
 }
 
 impl Connector {
@@ -117,6 +120,7 @@ impl Connector {
             version: 0,
             settled: true,
             in_transaction: false,
+            streams: false,
         };
         session.send(&startup(&self.config, role), "signing in").await?;
         auth::sign_in(&mut session, &self.config).await?;
@@ -232,7 +236,11 @@ impl Session {
         self.send_bytes(&bytes, during).await
     }
 
-    pub(crate) async fn send_bytes(&mut self, bytes: &[u8], during: &str) -> Result<(), SourceError> {
+    pub(crate) async fn send_bytes(
+        &mut self,
+        bytes: &[u8],
+        during: &str,
+    ) -> Result<(), SourceError> {
         let sent = async {
             self.transport.write_all(bytes).await?;
             self.transport.flush().await
@@ -254,10 +262,10 @@ impl Session {
         if transport::is_tls(&error) {
             return SourceError::Tls { host: self.connector.config.server(), source: error };
         }
-        match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => SourceError::Closed { during: during.to_owned() },
-            _ => SourceError::io(format!("talk to {}", self.connector.config.server()), error),
+        if error.kind() == std::io::ErrorKind::UnexpectedEof {
+            return SourceError::Closed { during: during.to_owned() };
         }
+        SourceError::io(format!("talk to {}", self.connector.config.server()), error)
     }
 
     /// Bytes read and not yet taken, for readers that split frames themselves.
@@ -335,7 +343,9 @@ impl Session {
                     if bytes > ANSWER_BYTES_MAX {
                         return Err(SourceError::Limit {
                             name: "control query answer",
-                            message: format!("{during}: more than {ANSWER_BYTES_MAX} bytes of rows"),
+                            message: format!(
+                                "{during}: more than {ANSWER_BYTES_MAX} bytes of rows"
+                            ),
                         });
                     }
                     rows.push(Row::parse(during, &message.body)?);
@@ -388,23 +398,36 @@ impl Session {
         self.start_query(during, command).await?;
         match self.answer(during).await {
             Err(error) => Err(self.after_error(error).await),
-            Ok(message) if message.tag == tag => Ok(()),
+            Ok(message) if message.tag == tag => {
+                self.streams = tag == b'W';
+                Ok(())
+            }
             Ok(message) => Err(unexpected(during, message.tag)),
         }
     }
 
-    /// Says goodbye and closes the connection.
+    /// Says goodbye and waits for the server to close the connection: then its locks and temporary
+    /// slots are gone.
     pub(crate) async fn end(mut self) {
-        // Whether it arrives or not: the connection is closed either way.
+        const DURING: &str = "closing";
         let goodbye = async {
-            self.send(&Terminate::new(), "closing").await?;
-            self.transport.shutdown().await.map_err(|error| self.broken("closing", error))
+            self.send(&Terminate::new(), DURING).await?;
+            loop {
+                self.input.clear();
+                self.input.reserve(READ_BYTES);
+                self.read(DURING).await?;
+            }
         };
-        if let Ok(Err(_)) | Err(_) = timeout(GOODBYE, goodbye).await {}
+        // Whatever comes of it: the connection is closed either way.
+        drop::<Result<Result<Infallible, SourceError>, _>>(timeout(GOODBYE, goodbye).await);
     }
 
-    /// What is needed to cancel the command that runs in this session.
+    /// What is needed to cancel the command that runs in this session. A stream needs none: the
+    /// server listens while it sends.
     pub(crate) fn canceller(&self) -> Option<Canceller> {
+        if self.streams {
+            return None;
+        }
         let (pid, secret) = self.key.clone()?;
         Some(Canceller { connector: self.connector.clone(), pid, secret })
     }
@@ -433,7 +456,7 @@ impl Canceller {
             // The server closes the connection when it has read the request.
             transport.read_u8().await.ok()
         };
-        if timeout(GOODBYE, asked).await.is_err() {}
+        drop(timeout(GOODBYE, asked).await);
     }
 }
 

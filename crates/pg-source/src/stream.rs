@@ -116,17 +116,11 @@ pub(crate) async fn start(
     let command = command(slot, from, publication);
     let during = format!("starting to stream from slot {slot} at {from}");
     worker.run(async move |session| session.start_copy(&during, &command, b'W').await).await?;
-    let (control, wishes) = watch::channel(Control {
-        position: from,
-        confirms: 0,
-        asks: 0,
-        gate: true,
-        close: false,
-    });
+    let (control, wishes) =
+        watch::channel(Control { position: from, confirms: 0, asks: 0, gate: true, close: false });
     let (sender, messages) = mpsc::channel(MESSAGES);
     worker.detach(async move |session: &mut Session| {
-        let limits =
-            Limits { frame_bytes: session.connector().frame_bytes, ..Limits::default() };
+        let limits = Limits { frame_bytes: session.connector().frame_bytes, ..Limits::default() };
         let reader = Reader {
             session,
             decoder: StreamDecoder::new(from, limits),

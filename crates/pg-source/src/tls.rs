@@ -42,9 +42,9 @@ pub(crate) fn client(config: &SourceConfig) -> Result<Arc<ClientConfig>, SourceE
         None => builder.with_no_client_auth(),
         Some(files) => {
             let (chain, key) = read_client(files)?;
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|error| setting("sslcert", "a certificate and its key", &error.to_string()))?
+            builder.with_client_auth_cert(chain, key).map_err(|error| {
+                setting("sslcert", "a certificate and its key", &error.to_string())
+            })?
         }
     };
     Ok(Arc::new(client))
@@ -97,7 +97,11 @@ fn read_certificates(
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| refuse(error.to_string()))?;
-    if certificates.is_empty() { Err(refuse("no certificate".to_owned())) } else { Ok(certificates) }
+    if certificates.is_empty() {
+        Err(refuse("no certificate".to_owned()))
+    } else {
+        Ok(certificates)
+    }
 }
 
 fn read_client(
@@ -105,7 +109,11 @@ fn read_client(
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), SourceError> {
     let chain = read_certificates("sslcert", &files.certificate)?;
     let refuse = |why: String| {
-        setting("sslkey", "a PEM key that only its owner reads", &format!("{}: {why}", files.key.display()))
+        setting(
+            "sslkey",
+            "a PEM key that only its owner reads",
+            &format!("{}: {why}", files.key.display()),
+        )
     };
     let metadata = fs::metadata(&files.key).map_err(|error| refuse(error.to_string()))?;
     let mode = metadata.permissions().mode() & 0o777;
@@ -114,7 +122,8 @@ fn read_client(
     if mode & forbidden != 0 {
         return Err(refuse(format!("mode {mode:04o}")));
     }
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| refuse(error.to_string()))?;
+    let key =
+        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| refuse(error.to_string()))?;
     Ok((chain, key))
 }
 

@@ -141,9 +141,10 @@ async fn start_tls(
     let name = ServerName::try_from(host.to_owned())
         .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
     let connector = TlsConnector::from(tls::client(config)?);
-    let stream = connector.connect(name, stream).await.map_err(|error| {
-        if is_tls(&error) { failed(error) } else { broken(error) }
-    })?;
+    let stream = connector
+        .connect(name, stream)
+        .await
+        .map_err(|error| if is_tls(&error) { failed(error) } else { broken(error) })?;
     Ok(Transport::Tls(Box::new(stream)))
 }
 

@@ -35,10 +35,11 @@ pub(crate) const KNOWN: &[&str] = &[
 /// Reads either form. An empty text has no parameters.
 pub(crate) fn parameters(text: &str) -> Result<Vec<(String, String)>, SourceError> {
     let text = text.trim();
-    let pairs = match text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://")) {
-        Some(rest) => url(rest)?,
-        None => key_value(text)?,
-    };
+    let pairs =
+        match text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://")) {
+            Some(rest) => url(rest)?,
+            None => key_value(text)?,
+        };
     for (name, _) in &pairs {
         known(name)?;
     }
@@ -223,7 +224,10 @@ mod tests {
             ("postgres://u:a%40b%3A%25@h/", "user=u password=a@b:% host=h"),
             ("postgres://u:p@ss@h", "user=u password=p@ss host=h"),
             ("postgres://[::1]:5433/d", "host=::1 port=5433 dbname=d"),
-            ("postgres://h/d?sslmode=require&ssl=true", "host=h dbname=d sslmode=require sslmode=require"),
+            (
+                "postgres://h/d?sslmode=require&ssl=true",
+                "host=h dbname=d sslmode=require sslmode=require",
+            ),
             ("host=h port = 1 dbname='a b'", "host=h port=1 dbname=a b"),
             (r"password='it\'s' user=a\ b host=''", "password=it's user=a b"),
         ];
@@ -263,7 +267,8 @@ mod tests {
 
     #[test]
     fn edits_are_counted() {
-        for (a, b, distance) in [("", "", 0), ("a", "", 1), ("", "ab", 2), ("kitten", "sitting", 3)] {
+        for (a, b, distance) in [("", "", 0), ("a", "", 1), ("", "ab", 2), ("kitten", "sitting", 3)]
+        {
             assert_eq!(edits(a, b), distance);
         }
     }

@@ -61,7 +61,7 @@ impl Worker {
             .name(name.to_owned())
             .spawn(body)
             .map_err(|error| SourceError::io("start a thread", error))?;
-        let value = answer.await.map_err(|_| gone())??;
+        let value = answer.await.map_err(|_| lost())??;
         Ok((Self { jobs, stop }, value))
     }
 
@@ -83,7 +83,7 @@ impl Worker {
                 if reply.send(result).is_err() || broken { After::Cancel } else { After::Keep }
             })
         }))?;
-        answer.await.map_err(|_| gone())?
+        answer.await.map_err(|_| self.gone())?
     }
 
     /// Runs `work` in the session without anybody waiting for it.
@@ -95,7 +95,16 @@ impl Worker {
     }
 
     fn put(&self, job: Job) -> Result<(), SourceError> {
-        self.jobs.send(job).map_err(|_| gone())
+        self.jobs.send(job).map_err(|_| self.gone())
+    }
+
+    /// Why there is no session any more: we ended it, or it broke.
+    fn gone(&self) -> SourceError {
+        if *self.stop.borrow() {
+            SourceError::Stopped("work in a session that was closed")
+        } else {
+            lost()
+        }
     }
 
     /// Tells the session to end, whatever it does.
@@ -109,8 +118,8 @@ impl Worker {
     }
 }
 
-fn gone() -> SourceError {
-    SourceError::Stopped("work in a session that has ended")
+fn lost() -> SourceError {
+    SourceError::Closed { during: "an earlier exchange".to_owned() }
 }
 
 async fn serve<T>(

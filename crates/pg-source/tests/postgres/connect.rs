@@ -1,9 +1,9 @@
 //! Reaching a server and signing in.
 
+use crate::skip;
+use walferry_cluster::config::{Auth, PASSWORD, Tls};
 use walferry_core::fault::{Fault, FaultKind, Origin, SqlState};
 use walferry_pg_source::{Source, SourceConfig};
-use walferry_tests::config::{Auth, PASSWORD, Tls};
-use walferry_tests::{on_servers, skip};
 
 use crate::support::{source, source_at};
 
@@ -44,7 +44,7 @@ fn who_the_server_is(major: u32) {
             "walferry:main|walsender\nwalferry:meta|client backend"
         );
         source.close().await;
-        walferry_tests::wait::wait_until(crate::support::LIMIT, "the sessions to end", || {
+        walferry_cluster::wait::wait_until(crate::support::LIMIT, "the sessions to end", || {
             cluster.psql("postgres", names).is_empty()
         });
         assert!(!cluster.log().contains("unexpected EOF"), "{}", cluster.log());
@@ -80,11 +80,8 @@ fn every_password_method_is_spoken() {
             assert_eq!(fault.kind, FaultKind::Authentication);
             assert!(fault.message.contains("none is given"), "{fault}");
             let fault = failure(&at(&format!("postgres:{PASSWORD}"), "nowhere")).await;
-            let setting = match fault.kind {
-                FaultKind::Configuration { setting, .. } => setting,
-                other => panic!("{other:?}"),
-            };
-            assert_eq!(setting, "database");
+            let wrong = matches!(fault.kind, FaultKind::Configuration { setting: "database", .. });
+            assert!(wrong, "{fault}");
             assert!(fault.message.contains("\"nowhere\" does not exist"), "{fault}");
         });
     }
@@ -104,7 +101,7 @@ fn a_password_in_clear_needs_tls() {
 
 #[test]
 fn nobody_at_the_port_is_a_transport_failure() {
-    let lease = walferry_tests::port::PortLease::take();
+    let lease = walferry_cluster::port::PortLease::take();
     run(async {
         let url = format!("postgres://postgres@127.0.0.1:{}/postgres", lease.number());
         let fault = failure(&source_at(&url)).await;
@@ -132,7 +129,7 @@ fn a_server_that_says_nothing_runs_into_the_budget() {
 fn modes_of_tls_mean_what_they_say() {
     let cluster = skip::config(15).auth(Auth::Scram).tls(Tls::Required).start();
     let other = tempfile::tempdir().unwrap();
-    let strangers = walferry_tests::certs::Certs::make(other.path());
+    let strangers = walferry_cluster::certs::Certs::make(other.path());
     let certs = cluster.certs().unwrap();
     let with = |host: &str, options: &str| {
         source_at(&format!(
@@ -184,7 +181,10 @@ fn tls_that_the_server_does_not_speak() {
         with("prefer").identify().await.unwrap();
         with("disable").identify().await.unwrap();
         let fault = failure(&with("require")).await;
-        assert!(matches!(fault.kind, FaultKind::Configuration { setting: "sslmode", .. }), "{fault}");
+        assert!(
+            matches!(fault.kind, FaultKind::Configuration { setting: "sslmode", .. }),
+            "{fault}"
+        );
         let bound = source_at(&format!("{}?channel_binding=require", cluster.url("postgres")));
         assert_eq!(failure(&bound).await.kind, FaultKind::Authentication);
     });
@@ -235,7 +235,7 @@ fn a_kept_connection_is_opened_again_after_it_ended() {
         let source = source(&cluster, "postgres");
         source.identify().await.unwrap();
         source.read_wal_position().await.unwrap();
-        cluster.restart(walferry_tests::cluster::Stop::Fast);
+        cluster.restart(walferry_cluster::cluster::Stop::Fast);
         source.identify().await.unwrap();
         source.read_wal_position().await.unwrap();
         // An error of the server does not end it.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use crate::skip;
 use tokio::sync::{mpsc, watch};
+use walferry_cluster::cluster::Cluster;
+use walferry_cluster::wait::wait_until;
 use walferry_core::event::Event;
 use walferry_core::fault::{FaultKind, SqlState};
 use walferry_core::ids::TableId;
@@ -10,9 +13,6 @@ use walferry_core::schema::{ReplicaIdentity, TableSchema};
 use walferry_core::source::ReaderFacts;
 use walferry_core::wire::CopyRows;
 use walferry_pg_source::{CopyAttempt, CopyBlock, Source};
-use walferry_tests::cluster::Cluster;
-use walferry_tests::wait::wait_until;
-use walferry_tests::{on_servers, skip};
 
 use crate::support::{LIMIT, commits, events_until, oid, with_table, within};
 
@@ -81,7 +81,10 @@ fn a_whole_attempt(major: u32) {
         cluster.psql("app", "INSERT INTO t VALUES (1, 'a'), (2, NULL), (3, E'tab\\t\\\\')");
         let (attempt, snapshot) = source.open_snapshot(table, "copy_1").await.unwrap();
         assert_eq!(snapshot.seen, source.identify().await.unwrap().seen);
-        assert_eq!((snapshot.slot.slot.as_str(), snapshot.slot.plugin.as_str()), ("copy_1", "pgoutput"));
+        assert_eq!(
+            (snapshot.slot.slot.as_str(), snapshot.slot.plugin.as_str()),
+            ("copy_1", "pgoutput")
+        );
         assert_eq!(slots(&cluster), "copy_1|t|t");
         cluster.psql("app", "INSERT INTO t VALUES (4, 'later')");
         let facts = attempt.open_reader().await.unwrap();
@@ -192,7 +195,10 @@ fn lists_filters_and_keys(major: u32) {
         let table = TableId(oid(&cluster, "w"));
         let check = async |expected: &[&str], filter: Option<&str>| {
             let (attempt, snapshot) = source.open_snapshot(table, "copy_1").await.unwrap();
-            cluster.psql("app", "INSERT INTO w VALUES (9, 'nine', DEFAULT, 9) ; DELETE FROM w WHERE a = 9");
+            cluster.psql(
+                "app",
+                "INSERT INTO w VALUES (9, 'nine', DEFAULT, 9) ; DELETE FROM w WHERE a = 9",
+            );
             let facts = attempt.open_reader().await.unwrap();
             assert!(facts.published && guard_is_content(&facts));
             assert_eq!(facts.filter.as_deref(), filter);
@@ -219,15 +225,18 @@ fn lists_filters_and_keys(major: u32) {
         assert_eq!(schema.columns[1].default.as_deref(), Some("'x'::character varying"));
         assert!(schema.columns[1].not_null && schema.columns[1].key && !schema.columns[2].key);
         assert_eq!(schema.identity, ReplicaIdentity::Index);
-        cluster.psql("app", "ALTER TABLE w REPLICA IDENTITY FULL");
-        assert!(check(&["1\tone\t1.50", "2\ttwo\t\\N"], None).await.columns.iter().all(|c| c.key));
+        if major < 18 {
+            // 18 refuses to delete when the identity has a generated column that is not published.
+            cluster.psql("app", "ALTER TABLE w REPLICA IDENTITY FULL");
+            let schema = check(&["1\tone\t1.50", "2\ttwo\t\\N"], None).await;
+            assert!(schema.columns.iter().all(|column| column.key));
+        }
         if major >= 15 {
             set("TABLE w (d, \"B c\") ");
             cluster.psql("app", "ALTER TABLE w REPLICA IDENTITY USING INDEX i");
             check(&["one\t1.50", "two\t\\N"], None).await;
-            cluster.psql("app", "ALTER TABLE w REPLICA IDENTITY FULL");
-            set("TABLE w WHERE (a < 2 OR \"B c\" = 'nine')");
-            let filter = "((a < 2) OR ((\"B c\")::text = 'nine'::text))";
+            set("TABLE w WHERE (\"B c\" < 'q')");
+            let filter = "((\"B c\")::text < 'q'::text)";
             check(&["1\tone\t1.50"], Some(filter)).await;
         }
         if major >= 18 {
@@ -305,7 +314,8 @@ async fn an_attempt_that_is_given_up_leaves_nothing() {
     let cluster = skip::require(15);
     let source = with_table(&cluster);
     let table = TableId(oid(&cluster, "t"));
-    cluster.psql("app", "INSERT INTO t SELECT i, repeat('x', 500) FROM generate_series(1, 200000) i");
+    cluster
+        .psql("app", "INSERT INTO t SELECT i, repeat('x', 500) FROM generate_series(1, 200000) i");
     // Before the import.
     let (attempt, _) = source.open_snapshot(table, "copy_1").await.unwrap();
     drop(attempt);

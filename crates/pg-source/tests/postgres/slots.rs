@@ -1,9 +1,9 @@
 //! Creating, looking at and dropping slots; the listing of a publication.
 
+use crate::skip;
+use walferry_cluster::wait::wait_for;
 use walferry_core::fault::{FaultKind, SqlState};
 use walferry_core::lsn::Position;
-use walferry_tests::wait::wait_for;
-use walferry_tests::{on_servers, skip};
 
 use crate::support::{LIMIT, oid, source, with_table};
 
@@ -73,7 +73,9 @@ async fn a_creation_that_is_given_up_leaves_no_slot() {
     };
     // A prepared transaction has no process.
     assert_eq!((blockers[0].pid, blockers[0].age), (0, None));
-    assert!(source.inspect_slot("waits").await.unwrap().slot.unwrap().confirmed_flush_lsn.is_none());
+    assert!(
+        source.inspect_slot("waits").await.unwrap().slot.unwrap().confirmed_flush_lsn.is_none()
+    );
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
     let gone = async {

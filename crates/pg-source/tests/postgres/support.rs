@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc::Receiver;
+use walferry_cluster::cluster::Cluster;
 use walferry_core::event::Event;
 use walferry_core::fault::Fault;
 use walferry_pg_source::{Source, SourceConfig, SourceOptions, StreamMessage};
-use walferry_tests::cluster::Cluster;
 
 pub(crate) const PUBLICATION: &str = "Pub of \"it\"";
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
