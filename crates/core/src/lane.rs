@@ -282,4 +282,70 @@ mod tests {
         assert!(lane.is_settled());
         assert_eq!(lane.bytes(), 0);
     }
+
+    //
+    #[test]
+    fn a_batch_that_is_stripped_empty_is_covered_and_holds_nothing() {
+        let mut lane = LaneState::default();
+        let mut first = batch(1);
+        let schema = crate::schema::TableSchema {
+            table: TableId(1),
+            namespace: "public".to_owned(),
+            name: "t".to_owned(),
+            identity: crate::schema::ReplicaIdentity::Default,
+            columns: Vec::new(),
+        };
+        let (table, attempt) = (TableId(1), crate::ids::Attempt(1));
+        first.tables.push(crate::batch::BatchTable { table, attempt, schema: Arc::new(schema) });
+        lane.push(first, at(5));
+        lane.strip(TableId(2));
+        assert_eq!((lane.take_covered(), lane.bytes()), (None, 10));
+        lane.strip(table);
+        assert_eq!((lane.take_covered(), lane.bytes()), (at(5), 0));
+        assert!(lane.is_settled());
+    }
+
+    proptest::proptest! {
+        // F-01, B-I4: against a list of batches and how far each is durable
+        #[test]
+        fn the_covered_prefix_is_what_is_durable(moves in proptest::collection::vec(0_u8..5, 0..60)) {
+            let mut lane = LaneState::default();
+            // Of each batch: its number, and whether it is empty, offered, durable.
+            let mut model: Vec<(u64, bool, bool, bool)> = Vec::new();
+            let mut covered = None;
+            for (number, step) in (1..).zip(moves) {
+                let next = model.iter().position(|(_, empty, offered, _)| !empty && !offered);
+                match (step, next) {
+                    (0 | 1, _) => {
+                        let empty = step == 0;
+                        model.push((number, empty, false, false));
+                        lane.push(batch(usize::from(!empty)), at(number));
+                    }
+                    (2 | 3, Some(next)) => {
+                        model[next].2 = true;
+                        assert!(lane.offer().is_some());
+                        if step == 2 {
+                            lane.written(Durability::Accepted, Instant(0));
+                        } else {
+                            model[..=next].iter_mut().for_each(|batch| batch.3 = true);
+                            lane.written(Durability::Durable, Instant(0));
+                        }
+                    }
+                    _ => {
+                        lane.begin_flush();
+                        model.iter_mut().filter(|batch| batch.2).for_each(|batch| batch.3 = true);
+                        lane.flushed();
+                    }
+                }
+                let prefix = model.iter().take_while(|(_, empty, _, durable)| *empty || *durable);
+                let expected = prefix.last().and_then(|(number, ..)| at(*number));
+                covered = lane.take_covered().or(covered);
+                proptest::prop_assert_eq!(covered, expected);
+                let held = model.iter().filter(|(_, empty, offered, _)| !empty && !offered).count();
+                proptest::prop_assert_eq!(lane.bytes(), 10 * held as u64);
+                let debt = model.iter().any(|(_, _, offered, durable)| *offered && !durable);
+                proptest::prop_assert_eq!(lane.has_debt(), debt);
+            }
+        }
+    }
 }

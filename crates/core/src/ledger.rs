@@ -153,3 +153,107 @@ impl Ledger {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{Attempt, Epoch};
+    use crate::lsn::Lsn;
+    use crate::record::{FORMAT, Identity, Stamp};
+
+    fn position(lsn: u64) -> Position {
+        Position(Lsn(lsn))
+    }
+
+    fn ledger() -> Ledger {
+        let record = Record {
+            format: FORMAT,
+            epoch: Epoch(1),
+            identity: Identity {
+                system_id: "7".to_owned(),
+                timeline: 1,
+                database: "app".to_owned(),
+                slot: "s".to_owned(),
+                publication: "p".to_owned(),
+            },
+            slot_prefix: "walferry".to_owned(),
+            destination_id: "null:".to_owned(),
+            initial_lsn: Some(position(10)),
+            checkpoint: Some(position(10)),
+            write_horizon: None,
+            recreate: false,
+            attempt_seq: 0,
+            tables: Arc::default(),
+            tombstones: Arc::default(),
+        };
+        Ledger::new(record.clone(), Some(record))
+    }
+
+    // C-10
+    #[test]
+    fn what_changes_during_a_save_goes_into_the_next_one() {
+        let mut ledger = ledger();
+        assert!(ledger.is_dirty(), "the first save of a run carries its epoch (U-13)");
+        ledger.set_checkpoint(position(20));
+        let first = ledger.version();
+        let (saved, changed) = ledger.begin_save();
+        assert!(changed.checkpoint);
+        assert!(!ledger.is_dirty());
+        ledger.set_checkpoint(position(30));
+        assert!(ledger.is_dirty());
+        assert_eq!(saved.checkpoint, Some(position(20)));
+        assert_eq!(ledger.persisted_checkpoint(), Some(position(10)), "not before it is done");
+        let second = ledger.version();
+        ledger.saved();
+        assert_eq!(ledger.persisted_checkpoint(), Some(position(20)));
+        assert!(ledger.has_persisted(first) && !ledger.has_persisted(second));
+        let (_, changed) = ledger.begin_save();
+        assert!(changed.checkpoint && !changed.head && !changed.tables, "R-08: what differs");
+    }
+
+    // R-11, R-I4
+    #[test]
+    fn a_failed_save_moves_nothing_and_poisons() {
+        let mut ledger = ledger();
+        ledger.set_checkpoint(position(20));
+        let version = ledger.version();
+        let _save = ledger.begin_save();
+        ledger.failed();
+        assert!(ledger.poisoned() && !ledger.is_saving());
+        assert!(!ledger.has_persisted(version));
+        assert_eq!(ledger.persisted_checkpoint(), Some(position(10)));
+    }
+
+    // T-10
+    #[test]
+    fn a_tombstone_goes_with_the_checkpoint_that_reaches_it() {
+        let mut ledger = ledger();
+        let tombstone = |absent_at| Tombstone {
+            name: "t".to_owned(),
+            ignored_from: position(10),
+            absent_at: position(absent_at),
+            attempt: None,
+        };
+        ledger.bury(TableId(1), tombstone(20));
+        ledger.bury(TableId(2), tombstone(21));
+        ledger.set_checkpoint(position(20));
+        let left: Vec<_> = ledger.record().tombstones.keys().copied().collect();
+        assert_eq!(left, [TableId(2)]);
+        let stamp = Stamp { publication: 1, membership: 1 };
+        ledger.insert_table(TableId(2), TableEntry::pending("t".to_owned(), stamp, None));
+        assert!(ledger.record().tombstones.is_empty(), "the table is back");
+    }
+
+    // Q-06, T-12
+    #[test]
+    fn a_last_save_can_go_back_to_what_is_persisted() {
+        let mut ledger = ledger();
+        let _save = ledger.begin_save();
+        ledger.saved();
+        ledger.set_checkpoint(position(20));
+        ledger.edit_head(|record| record.attempt_seq = Attempt(7).0);
+        assert!(ledger.revert_to_persisted());
+        assert_eq!(ledger.record().checkpoint, Some(position(10)));
+        assert!(ledger.is_dirty(), "the give-back that follows is saved");
+    }
+}

@@ -240,3 +240,218 @@ pub(crate) fn strip<R>(batch: &mut Batch<R>, table: TableId) {
         ChangeBody::Message { .. } => true,
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::event::{RowKind, TruncateFlags};
+    use crate::ids::{Session, StreamId};
+    use crate::lsn::Lsn;
+    use crate::schema::{ReplicaIdentity, TableSchema};
+    use crate::time::Instant;
+
+    const LANE: Lane = Lane::Main;
+
+    fn position(lsn: u64) -> Position {
+        Position(Lsn(lsn))
+    }
+
+    fn owned(handovers: &[(u32, u64)]) -> BTreeMap<TableId, Owned> {
+        let entry = |&(table, from): &(u32, u64)| {
+            let schema = TableSchema {
+                table: TableId(table),
+                namespace: "public".to_owned(),
+                name: format!("t{table}"),
+                identity: ReplicaIdentity::Default,
+                columns: Vec::new(),
+            };
+            let owned =
+                Owned { from: position(from), attempt: Attempt(1), schema: Arc::new(schema) };
+            (TableId(table), owned)
+        };
+        handovers.iter().map(entry).collect()
+    }
+
+    /// Tables of one event: one is a row, more are a truncate.
+    fn transactions() -> impl Strategy<Value = Vec<Event<u32>>> {
+        let tables = vec(1_u32..4, 1..3);
+        vec((0_u64..3, vec(tables, 0..5)), 0..6).prop_map(|transactions| {
+            let mut events = Vec::new();
+            let mut head = 10;
+            for (gap, bodies) in transactions {
+                let commit = CommitLsn(Lsn(head + gap));
+                head += gap + 2;
+                events.push(Event::Begin { commit, time_us: 0 });
+                for (ordinal, tables) in (0..).zip(bodies) {
+                    events.push(event(ordinal, &tables));
+                }
+                events.push(Event::Commit { commit, end: position(head) });
+            }
+            events
+        })
+    }
+
+    fn event(ordinal: u64, tables: &[u32]) -> Event<u32> {
+        let flags = TruncateFlags::default();
+        if let &[table] = tables {
+            let (table, kind) = (TableId(table), RowKind::Insert);
+            Event::Row { table, ordinal, kind, row: 0, bytes: 1 }
+        } else {
+            let tables: BTreeSet<_> = tables.iter().map(|&table| TableId(table)).collect();
+            Event::Truncate { tables: tables.into_iter().collect(), flags, ordinal }
+        }
+    }
+
+    type Passed = Vec<(TableId, CommitLsn, u64)>;
+
+    fn passed(batch: &Batch<u32>) -> Passed {
+        let table = |index: u32| batch.tables[index as usize].table;
+        let key = |change: &Change<u32>| {
+            let table = match change.body {
+                ChangeBody::Row { table: index, .. }
+                | ChangeBody::Truncate { table: index, .. } => table(index),
+                ChangeBody::Message { .. } => TableId(0),
+            };
+            (table, batch.transactions[change.transaction as usize].commit, change.ordinal)
+        };
+        batch.changes.iter().map(key).collect()
+    }
+
+    /// Projects everything, at most so many events at a time (0: all at once).
+    fn project(events: Vec<Event<u32>>, map: &BTreeMap<TableId, Owned>, at_once: u64) -> Passed {
+        let mut stream = Stream::new(StreamId::Main, Session(1), position(1), Instant(0));
+        assert!(stream.take_in(events, Instant(0)).is_ok());
+        let reach = Reach {
+            bytes: u64::MAX,
+            events: at_once,
+            boundary: None,
+            complete_only: false,
+            messages: false,
+        };
+        let mut all = Vec::new();
+        while !stream.queue.is_empty() {
+            let before = stream.dispatched;
+            let out = dispatch(&mut stream, LANE, Epoch(1), map, reach);
+            assert!(out.boundary.is_none_or(|boundary| boundary <= stream.dispatched));
+            assert!(before <= stream.dispatched, "m never goes back");
+            if let Some(open) = stream.dispatching {
+                assert_eq!(stream.dispatched, open.commit.after_start(), "H-05");
+            }
+            all.extend(passed(&out.batch));
+        }
+        all
+    }
+
+    /// Every event of every table.
+    fn everything(events: &[Event<u32>]) -> Passed {
+        project(events.to_vec(), &owned(&[(1, 0), (2, 0), (3, 0)]), 0)
+    }
+
+    fn below(events: &[Event<u32>], end: u64) -> Vec<Event<u32>> {
+        let past = events.iter().position(
+            |event| matches!(event, Event::Begin { commit, .. } if !position(end).covers(*commit)),
+        );
+        events[..past.unwrap_or(events.len())].to_vec()
+    }
+
+    proptest! {
+        // J-I1, J-I4, J-01: in order, with the keys of the source, and exactly what is owned
+        #[test]
+        fn what_passes_is_what_is_owned_in_order(
+            events in transactions(), handovers in vec(0_u64..30, 3),
+        ) {
+            let map = owned(&[(1, handovers[0]), (2, handovers[1]), (3, handovers[2])]);
+            let mut expected = everything(&events);
+            expected.retain(|(table, commit, _)| !map[table].from.covers(*commit));
+            prop_assert_eq!(project(events, &map, 0), expected);
+        }
+
+        // J-I6
+        #[test]
+        fn cutting_changes_nothing(events in transactions(), from in 0_u64..30, at_once in 1_u64..5) {
+            let map = owned(&[(1, from), (3, 0)]);
+            prop_assert_eq!(project(events.clone(), &map, at_once), project(events, &map, 0));
+        }
+
+        // J-I5
+        #[test]
+        fn raising_a_handover_adds_nothing(
+            events in transactions(), from in 0_u64..30, by in 0_u64..9,
+        ) {
+            let low = project(events.clone(), &owned(&[(1, from), (2, 5)]), 0);
+            let high = project(events, &owned(&[(1, from + by), (2, 5)]), 0);
+            prop_assert!(high.iter().all(|event| low.contains(event)));
+        }
+
+        // J-I2, H-I1, H-I4: private up to the handover and main from there are everything, once
+        #[test]
+        fn a_handover_splits_by_transaction(
+            events in transactions(), cutoff in 0_u64..20, more in 0_u64..20,
+        ) {
+            let handover = cutoff + more;
+            let private = project(below(&events, handover), &owned(&[(2, cutoff)]), 2);
+            let main = project(events.clone(), &owned(&[(2, handover)]), 3);
+            let mut expected = everything(&events);
+            expected.retain(|(table, commit, _)| {
+                *table == TableId(2) && !position(cutoff).covers(*commit)
+            });
+            prop_assert_eq!([private, main].concat(), expected);
+        }
+    }
+
+    // J-I3: what passed passes again
+    #[test]
+    fn projecting_twice_is_projecting_once() {
+        let map = owned(&[(1, 12)]);
+        let commit = CommitLsn(Lsn(12));
+        let begin = || Event::Begin { commit, time_us: 0 };
+        let end = || Event::Commit { commit, end: position(13) };
+        let all = vec![begin(), event(0, &[2]), event(1, &[1, 2]), event(2, &[1]), end()];
+        let once = project(all, &map, 0);
+        let again = vec![begin(), event(1, &[1, 1]), event(2, &[1]), end()];
+        assert_eq!(project(again, &map, 0), once);
+        assert_eq!(once, [(TableId(1), commit, 1), (TableId(1), commit, 2)]);
+    }
+
+    // J-04: fragments in list order with one key, of the kept tables only
+    #[test]
+    fn a_truncate_is_split_by_owner() {
+        let commit = CommitLsn(Lsn(10));
+        let tables = [3, 1, 2].map(TableId).into();
+        let flags = TruncateFlags { cascade: true, restart_identity: false };
+        let events = vec![
+            Event::Begin { commit, time_us: 0 },
+            Event::Truncate { tables, flags, ordinal: 0 },
+            Event::Commit { commit, end: position(11) },
+        ];
+        let map = owned(&[(1, 0), (2, 11), (3, 10)]);
+        let expected = vec![(TableId(3), commit, 0), (TableId(1), commit, 0)];
+        assert_eq!(project(events, &map, 0), expected);
+    }
+
+    //
+    #[test]
+    fn stripping_takes_out_one_table_and_nothing_else() {
+        let mut stream = Stream::new(StreamId::Main, Session(1), position(1), Instant(0));
+        let commit = CommitLsn(Lsn(10));
+        let events = vec![
+            Event::Begin { commit, time_us: 0 },
+            event(0, &[1]),
+            event(1, &[1, 2]),
+            event(2, &[2]),
+            Event::Commit { commit, end: position(11) },
+        ];
+        assert!(stream.take_in(events, Instant(0)).is_ok());
+        let reach =
+            Reach { bytes: 99, events: 0, boundary: None, complete_only: true, messages: false };
+        let map = owned(&[(1, 0), (2, 0)]);
+        let mut batch = dispatch(&mut stream, LANE, Epoch(1), &map, reach).batch;
+        strip(&mut batch, TableId(3));
+        assert_eq!(passed(&batch).len(), 4);
+        strip(&mut batch, TableId(1));
+        assert_eq!(passed(&batch), [(TableId(2), commit, 1), (TableId(2), commit, 2)]);
+    }
+}

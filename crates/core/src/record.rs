@@ -317,6 +317,9 @@ mod tests {
     use super::*;
     use crate::lsn::Lsn;
 
+    /// An edit that breaks a rule, and a part of what is said of it.
+    type Case<T> = (fn(&mut T), &'static str);
+
     fn record() -> Record {
         Record {
             format: FORMAT,
@@ -354,7 +357,7 @@ mod tests {
     fn each_broken_rule_is_named() {
         assert_eq!(record().validate(), Ok(()));
         assert_eq!(with_table(|_| ()).validate(), Ok(()));
-        let head: [(fn(&mut Record), &str); 9] = [
+        let head: [Case<Record>; 9] = [
             (|r| r.format = 0, "format"),
             (|r| r.destination_id.clear(), "destination_id"),
             (|r| r.slot_prefix = "Big".to_owned(), "slot_prefix"),
@@ -378,7 +381,7 @@ mod tests {
             let error = broken.validate().unwrap_err().to_string();
             assert!(error.contains(part), "{error} lacks {part}");
         }
-        let tables: [(fn(&mut TableEntry), &str); 5] = [
+        let tables: [Case<TableEntry>; 5] = [
             (|t| t.attempt = Some(Attempt(4)), "above attempt_seq"),
             (|t| t.phase = Phase::Copying, "tries 0"),
             (|t| t.phase = Phase::Ready { handover: Position(Lsn(9)) }, "below initial_lsn"),

@@ -23,10 +23,11 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// The gate after what is held has changed: it closes at the share and opens below 3/4 of it.
+    /// The gate after what is held has changed: it closes at 7/8 of the share, which leaves room for
+    /// what is read already and on its way to the core, and opens below 3/4 of it.
     #[must_use]
     pub(crate) const fn moved(self, held: u64, share: u64) -> Self {
-        if held >= share {
+        if held >= share / 8 * 7 {
             Self::Closed
         } else if held < share / 4 * 3 {
             Self::Open

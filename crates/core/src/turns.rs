@@ -86,4 +86,34 @@ mod tests {
         turns.forget(B);
         assert!(turns.enter(Lane::Table(TableId(3))));
     }
+
+    proptest::proptest! {
+        // DS-02: never too many lanes; a lane that keeps asking is served before others twice
+        #[test]
+        fn lanes_take_turns(
+            lanes_max in 1_u32..4, order in proptest::collection::vec(0_u32..5, 1..200),
+        ) {
+            let mut turns = Turns::new(lanes_max);
+            let mut active: VecDeque<Lane> = VecDeque::new();
+            let mut since_served = [0_usize; 5];
+            for number in order {
+                // One lane ends its call, then all ask, beginning with any of them.
+                if active.len() == lanes_max as usize
+                    && let Some(lane) = active.pop_front()
+                {
+                    turns.leave(lane);
+                }
+                for lane in (number..number + 5).map(|n| n % 5) {
+                    let id = Lane::Table(TableId(lane));
+                    if !active.contains(&id) && turns.enter(id) {
+                        active.push_back(id);
+                        since_served.iter_mut().for_each(|waited| *waited += 1);
+                        since_served[lane as usize] = 0;
+                    }
+                }
+                proptest::prop_assert!(active.len() <= lanes_max as usize);
+                proptest::prop_assert!(since_served.iter().all(|waited| *waited <= 10));
+            }
+        }
+    }
 }

@@ -32,8 +32,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 const ROOM_BYTES: usize = 64 << 10;
 /// A buffer above this is not kept: it came of one huge row.
 const KEEP_BYTES: usize = 1 << 20;
-/// Messages on their way to the receiver.
-const MESSAGES: usize = 8;
+/// Messages on their way to the receiver, which counts their bytes only once it has them.
+const MESSAGES: usize = 3;
 /// A read below this is small.
 const SMALL_BYTES: usize = 16 << 10;
 /// How long to wait after a small read under load.

@@ -26,8 +26,8 @@ use crate::saves::Saves;
 use crate::streams::Streams;
 use crate::work::Adapters;
 
-/// Inputs on their way into the loop.
-const INPUTS: usize = 32;
+/// Inputs on their way into the loop; the core counts their bytes only once it has them (B-05).
+const INPUTS: usize = 8;
 /// Notices kept for a receiver that is behind.
 const NOTICES: usize = 4_096;
 
