@@ -3,8 +3,9 @@
 use walferry_core::batch::Durability;
 use walferry_core::effect::Work;
 use walferry_core::fault::{Fault, FaultKind, Origin};
-use walferry_core::ids::OpId;
+use walferry_core::ids::{Attempt, OpId, TableId};
 use walferry_core::input::{Answer, Input};
+use walferry_core::names;
 use walferry_core::source::{MonitorFacts, RangeFacts, SchemaFacts};
 
 use super::row::Row;
@@ -20,7 +21,7 @@ impl World {
         else {
             return;
         };
-        if cancelled && !self.ends_by_itself(&work) {
+        if cancelled && !ends_by_itself(&work) {
             self.refuse(op, FaultKind::Stopped);
             return;
         }
@@ -28,59 +29,18 @@ impl World {
         if self.is_doomed() || !self.is_alive() {
             return;
         }
-        let answer = match &work {
-            Work::Save { .. }
-            | Work::BeginCopy(_)
-            | Work::WriteRows(_)
-            | Work::FinishCopy { .. }
-            | Work::WriteChanges(_)
-            | Work::Flush { .. }
-            | Work::Startup { .. }
-            | Work::Shutdown => self.perform_sink(op, &work, durability),
-            Work::OpenStream { .. }
-            | Work::CloseStream { .. }
-            | Work::OpenSnapshot { .. }
-            | Work::OpenReader { .. }
-            | Work::ReadSchema { .. }
-            | Work::ReadRange { .. }
-            | Work::CloseReaders { .. }
-            | Work::CloseCopy { .. } => self.perform_session(op, &work),
-            Work::Identify
-            | Work::ListPublication
-            | Work::InspectSlot { .. }
-            | Work::ListSlots { .. }
-            | Work::CreateSlot { .. }
-            | Work::DropSlot { .. }
-            | Work::ReadBlockers { .. }
-            | Work::ReadWalPosition
-            | Work::Monitor { .. } => self.perform_query(&work),
-        };
+        let answer = self.take_effect(op, &work, durability);
         self.complete(op, Ok(answer));
-    }
-
-    /// Calls of the store and the destination are not cut off by a cancellation.
-    const fn ends_by_itself(&self, work: &Work<Row>) -> bool {
-        matches!(
-            work,
-            Work::Save { .. }
-                | Work::BeginCopy(_)
-                | Work::WriteRows(_)
-                | Work::FinishCopy { .. }
-                | Work::WriteChanges(_)
-                | Work::Flush { .. }
-                | Work::Startup { .. }
-                | Work::Shutdown
-                | Work::CloseCopy { .. }
-                | Work::CloseStream { .. }
-        )
     }
 
     /// Work fails without an effect.
     pub fn refuse(&mut self, op: OpId, kind: FaultKind) {
-        let origin = match &kind {
-            FaultKind::StoreFailed => Origin::Store,
-            FaultKind::Destination { .. } => Origin::Destination,
-            _ => Origin::Source,
+        let origin = if kind == FaultKind::StoreFailed {
+            Origin::Store
+        } else if matches!(kind, FaultKind::Destination { .. }) {
+            Origin::Destination
+        } else {
+            Origin::Source
         };
         if kind == FaultKind::StoreFailed {
             self.store.doubt(false);
@@ -116,91 +76,64 @@ impl World {
         true
     }
 
-    fn perform_sink(&mut self, op: OpId, work: &Work<Row>, durability: Durability) -> Answer {
+    fn take_effect(&mut self, op: OpId, work: &Work<Row>, durability: Durability) -> Answer {
         match work {
             Work::Save { .. } => self.store.saved(),
             Work::Startup { pipeline, epoch } => self.destination.startup(pipeline, *epoch),
             Work::Shutdown => self.destination.shutdown(),
             Work::BeginCopy(start) => self.destination.begin_copy(op, start),
             Work::Flush { lane } => self.destination.flushed(op, *lane, &self.source),
-            _ => {
+            Work::WriteRows(_) | Work::FinishCopy { .. } | Work::WriteChanges(_) => {
                 self.destination.written(op, durability, &self.source);
                 return Answer::Written(durability);
+            }
+            Work::OpenStream { stream, session, slot, from } => {
+                self.source.open_stream(*stream, *session, slot, *from);
+                return Answer::Opened(self.source.seen());
+            }
+            Work::CloseStream { stream } => drop(self.source.senders.remove(stream)),
+            Work::OpenSnapshot { table, attempt, slot } => {
+                return Answer::Snapshot(self.source.open_snapshot(*table, *attempt, slot));
+            }
+            Work::OpenReader { table, attempt } => {
+                return Answer::Reader(self.source.open_reader(*table, *attempt));
+            }
+            Work::ReadSchema { table, .. } => {
+                return Answer::Schema(SchemaFacts { schema: schema(*table) });
+            }
+            Work::ReadRange { table, attempt, .. } => return self.end_range(op, *table, *attempt),
+            Work::CloseReaders { table, attempt } => self.source.unlock(*table, *attempt),
+            Work::CloseCopy { table, attempt } => self.close_copy(*table, *attempt),
+            Work::Identify => return Answer::Identified(self.source.server()),
+            Work::ListPublication => return Answer::Publication(Some(self.source.listing())),
+            Work::InspectSlot { slot } => return Answer::Slot(self.source.report(slot)),
+            Work::ListSlots { prefix } => return Answer::Slots(self.source.slots_of(prefix)),
+            Work::CreateSlot { slot } => {
+                return Answer::Created(self.source.create_slot(slot, false));
+            }
+            Work::DropSlot { slot } => drop(self.source.slots.remove(slot)),
+            Work::ReadBlockers { .. } => return Answer::Blockers(Vec::new()),
+            Work::ReadWalPosition => return Answer::WalPosition(self.source.head.0),
+            Work::Monitor { slot } => {
+                let (wal_end, slot) = (self.source.head.0, self.source.slot(slot));
+                return Answer::Monitored(MonitorFacts { wal_end, slot });
             }
         }
         Answer::Done
     }
 
-    fn perform_session(&mut self, op: OpId, work: &Work<Row>) -> Answer {
-        match work {
-            Work::OpenStream { stream, session, slot, from } => {
-                self.source.open_stream(*stream, *session, slot, *from);
-                Answer::Opened(self.source.seen())
-            }
-            Work::CloseStream { stream } => {
-                self.source.senders.remove(stream);
-                Answer::Done
-            }
-            Work::OpenSnapshot { table, attempt, slot } => {
-                Answer::Snapshot(self.source.open_snapshot(*table, *attempt, slot))
-            }
-            Work::OpenReader { table, attempt } => {
-                Answer::Reader(self.source.open_reader(*table, *attempt))
-            }
-            Work::ReadSchema { table, .. } => {
-                Answer::Schema(SchemaFacts { schema: schema(*table) })
-            }
-            Work::ReadRange { table, attempt, .. } => {
-                let cutoff = self.source.cutoff(*table, *attempt);
-                let now = self.source.filenode_at(*table, self.source.head);
-                assert_eq!(now, self.source.filenode_at(*table, cutoff), "no guard (K-I6)");
-                let reads = self.process.as_ref().and_then(|process| process.reads.get(&op));
-                Answer::RangeRead(RangeFacts { rows: reads.map_or(0, |read| read.done) })
-            }
-            Work::CloseReaders { table, attempt } => {
-                self.source.unlock(*table, *attempt);
-                Answer::Done
-            }
-            Work::CloseCopy { table, attempt } => {
-                let slot = self
-                    .store
-                    .persisted()
-                    .map(|record| walferry_core::names::copy_slot(&record.identity.slot, *attempt));
-                self.source.close_copy(*table, *attempt, slot.as_deref());
-                Answer::Done
-            }
-            _ => Answer::Done,
-        }
+    fn end_range(&self, op: OpId, table: TableId, attempt: Attempt) -> Answer {
+        let cutoff = self.source.cutoff(table, attempt);
+        let now = self.source.filenode_at(table, self.source.head);
+        assert_eq!(now, self.source.filenode_at(table, cutoff), "no guard (K-I6)");
+        let reads = self.process.as_ref().and_then(|process| process.reads.get(&op));
+        Answer::RangeRead(RangeFacts { rows: reads.map_or(0, |read| read.done) })
     }
 
-    fn perform_query(&mut self, work: &Work<Row>) -> Answer {
-        match work {
-            Work::Identify => Answer::Identified(self.source.server()),
-            Work::ListPublication => Answer::Publication(Some(self.source.listing())),
-            Work::InspectSlot { slot } => {
-                let mut report = self.source.report(slot);
-                if let Some(found) = &mut report.slot {
-                    found.active = None;
-                }
-                Answer::Slot(report)
-            }
-            Work::ListSlots { prefix } => {
-                let names = self.source.slots.keys().filter(|name| name.starts_with(prefix));
-                Answer::Slots(names.filter_map(|name| self.source.slot(name)).collect())
-            }
-            Work::CreateSlot { slot } => Answer::Created(self.source.create_slot(slot, false)),
-            Work::DropSlot { slot } => {
-                self.source.slots.remove(slot);
-                Answer::Done
-            }
-            Work::ReadBlockers { .. } => Answer::Blockers(Vec::new()),
-            Work::ReadWalPosition => Answer::WalPosition(self.source.head.0),
-            Work::Monitor { slot } => Answer::Monitored(MonitorFacts {
-                wal_end: self.source.head.0,
-                slot: self.source.slot(slot),
-            }),
-            _ => Answer::Done,
-        }
+    fn close_copy(&mut self, table: TableId, attempt: Attempt) {
+        let main = self.store.persisted().map(|record| record.identity.slot.clone());
+        let slot = main.map(|main| names::copy_slot(&main, attempt));
+        self.source.close_copy(table, attempt, slot.as_deref());
     }
 
     /// Completes everything in flight, oldest first, until nothing is left but monitoring.
@@ -227,4 +160,21 @@ impl World {
     pub fn streams(&self) -> bool {
         self.source.senders.contains_key(&MAIN)
     }
+}
+
+/// Calls of the store and the destination are not cut off by a cancellation.
+const fn ends_by_itself(work: &Work<Row>) -> bool {
+    matches!(
+        work,
+        Work::Save { .. }
+            | Work::BeginCopy(_)
+            | Work::WriteRows(_)
+            | Work::FinishCopy { .. }
+            | Work::WriteChanges(_)
+            | Work::Flush { .. }
+            | Work::Startup { .. }
+            | Work::Shutdown
+            | Work::CloseCopy { .. }
+            | Work::CloseStream { .. }
+    )
 }

@@ -60,6 +60,7 @@ impl Player {
             flush_batches: dice.between(1, 4),
             retries_max: if dice.chance(20) { 1 } else { 1_000 },
             memory_bytes: 32 << 20,
+            idle_checkpoint_ms: if dice.chance(50) { 1 } else { 10_000 },
             idle_checkpoint_bytes: 4_096,
             ..Limits::default()
         };

@@ -294,6 +294,13 @@ impl Source {
         })
     }
 
+    /// Answer to `ListSlots`.
+    #[must_use]
+    pub fn slots_of(&self, prefix: &str) -> Vec<SlotFacts> {
+        let names = self.slots.keys().filter(|name| name.starts_with(prefix));
+        names.filter_map(|name| self.slot(name)).collect()
+    }
+
     /// Answer to `InspectSlot`.
     #[must_use]
     pub fn report(&self, name: &str) -> SlotReport {

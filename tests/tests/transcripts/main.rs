@@ -1,0 +1,9 @@
+//! Scenarios as text: `>` is an input, `<` an effect, `#` a comment. Read them to learn the
+//! protocol; a change of behaviour shows as a difference.
+
+mod copies;
+mod failures;
+mod stage;
+mod startup;
+mod stop;
+mod stream;
