@@ -15,7 +15,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -61,6 +61,24 @@ impl Walferry {
     /// The arguments after the program's name.
     pub fn new<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
         Self::of(binary(), arguments)
+    }
+
+    /// As [`Walferry::new`], run by another user, who may not be allowed to enter the directory of
+    /// the build: from a copy in `dir`.
+    ///
+    /// # Panics
+    ///
+    /// When `dir` cannot be written.
+    pub fn of_user(uid: u32, gid: u32, dir: &Path, arguments: &[&str]) -> Self {
+        let program = dir.join("walferry");
+        if !program.exists() {
+            fs::copy(binary(), &program).expect("the directory can be written");
+        }
+        let mut walferry = Self::of(&program, arguments);
+        if rustix::process::geteuid().is_root() {
+            walferry.command.uid(uid).gid(gid);
+        }
+        walferry
     }
 
     fn of<A: AsRef<OsStr>>(program: &Path, arguments: impl IntoIterator<Item = A>) -> Self {

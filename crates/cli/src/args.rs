@@ -7,11 +7,22 @@ use walferry_core::config::Until;
 
 use crate::demo::{self, DemoArgs};
 
+const EXAMPLES: &str = "\
+Examples:
+  See it work on a private database, killed and resumed:
+    walferry demo
+
+  Copy every table of publication app into a SQLite file, then follow:
+    walferry run --source postgres:///shop --publication app --destination sqlite:shop.db
+
+  Where does every table stand?
+    walferry status --id app";
+
 /// Keeps a destination equal to a PostgreSQL database: a consistent copy of every table of a
 /// publication, then every committed change, in commit order.
 #[derive(Debug, Parser)]
 #[command(name = "walferry", version, arg_required_else_help = true)]
-#[command(disable_help_subcommand = true)]
+#[command(disable_help_subcommand = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) verb: Verb,

@@ -1,7 +1,7 @@
 //! An error as people see it: what, why, and what to do; and the exit code that goes with it.
 
 use walferry_core::config::{ConfigError, Limits};
-use walferry_core::fault::{Fault, Origin};
+use walferry_core::fault::{Fault, FaultKind, Origin};
 use walferry_store::{StoreError, StoreUrlError};
 
 use crate::exit_code::{ExitCode, Signal};
@@ -75,9 +75,11 @@ impl CliError {
     }
 }
 
-/// What the store says is complete; elsewhere the kind says what the message leaves out.
-fn cause(fault: &Fault) -> String {
-    if fault.origin == Origin::Store && !fault.message.is_empty() {
+/// What the store or a setting says is complete; elsewhere the kind says what the message leaves out.
+pub(crate) fn cause(fault: &Fault) -> String {
+    let complete =
+        fault.origin == Origin::Store || matches!(fault.kind, FaultKind::Configuration { .. });
+    if complete && !fault.message.is_empty() {
         return fault.message.clone();
     }
     fault.to_string()

@@ -63,6 +63,9 @@ pub(crate) fn of_fault(fault: &Fault, around: &Surroundings) -> Vec<String> {
         FaultKind::RecordCorrupt | FaultKind::RecordInvalid { .. } => vec![
             format!("restore {} from a backup", around.state_path()),
             anew(around),
+            "then the slot of the lost state is left over: \
+             SELECT slot_name FROM pg_replication_slots WHERE NOT active;"
+                .to_owned(),
         ],
         FaultKind::RecordTooNew { .. } => {
             vec!["use the walferry that wrote it, or a newer one".to_owned()]
@@ -76,17 +79,21 @@ pub(crate) fn of_fault(fault: &Fault, around: &Surroundings) -> Vec<String> {
             "the server gave up WAL that was still needed; allow more: \
              ALTER SYSTEM SET max_slot_wal_keep_size = '..'; SELECT pg_reload_conf();"
                 .to_owned(),
-            format!("drop the slot: SELECT pg_drop_replication_slot({});", literal(slot)),
+            drop_slot(slot),
             anew(around),
         ],
         FaultKind::SlotAhead { slot, .. } => vec![
             format!("something else has read from slot {slot}, or the state is an old copy"),
+            drop_slot(slot),
             anew(around),
         ],
-        FaultKind::SlotForeign { slot, .. } => vec![format!(
-            "see who made it: SELECT * FROM pg_replication_slots WHERE slot_name = {};",
-            literal(slot)
-        )],
+        FaultKind::SlotForeign { slot, .. } => vec![
+            format!(
+                "see who made it: SELECT * FROM pg_replication_slots WHERE slot_name = {};",
+                literal(slot)
+            ),
+            anew(around),
+        ],
         FaultKind::CheckpointAhead { .. } => vec![
             "the server was restored to a time before the checkpoint, or is another one".to_owned(),
             anew(around),
@@ -107,6 +114,9 @@ pub(crate) fn of_fault(fault: &Fault, around: &Surroundings) -> Vec<String> {
         FaultKind::PublicationEmpty { name } => {
             let (database, name) = (around.database(), quoted(name));
             vec![format!("in database {database}: ALTER PUBLICATION {name} ADD TABLE ..;")]
+        }
+        FaultKind::Timeout { .. } if says("replication slot") && says(" is held by pid ") => {
+            slot_in_use(&fault.message)
         }
         FaultKind::Transport | FaultKind::Timeout { .. } => match fault.origin {
             Origin::Source | Origin::Core => of_connection(&says, around),
@@ -153,15 +163,31 @@ fn of_save(says: &dyn Fn(&str) -> bool, state: &str) -> Vec<String> {
     vec![hint]
 }
 
-fn anew(around: &Surroundings) -> String {
-    let empty = match around.destination.as_str() {
-        "null:" => String::new(),
-        destination => format!(", empty {destination}"),
+/// The destination goes with the state: it remembers whose it is.
+pub(crate) fn anew(around: &Surroundings) -> String {
+    let state = around.state_path();
+    let what = match around.destination.split_once(':') {
+        Some(("sqlite", path)) => format!("{state} and {path} (with {path}-wal, if there is one)"),
+        Some(("jsonl", path)) if path != "-" => format!("{state}, {path} and {path}.walferry"),
+        Some(_) | None => state.to_owned(),
     };
-    format!(
-        "to start over, move {} away{empty} and run again: all tables are copied anew",
-        around.state_path()
-    )
+    format!("to start over, move {what} away and run again: all tables are copied anew")
+}
+
+fn drop_slot(slot: &str) -> String {
+    format!("drop the slot: SELECT pg_drop_replication_slot({});", literal(slot))
+}
+
+fn slot_in_use(message: &str) -> Vec<String> {
+    let holder = message.split_once(" is held by pid ").map_or("", |(_, rest)| rest);
+    let digits = holder.find(|c: char| !c.is_ascii_digit()).unwrap_or(holder.len());
+    let pid = &holder[..digits];
+    vec![
+        format!("who it is: SELECT * FROM pg_stat_activity WHERE pid = {pid};"),
+        "another walferry of the same state on another machine? let only one of them run"
+            .to_owned(),
+        format!("if nobody needs it: SELECT pg_terminate_backend({pid});"),
+    ]
 }
 
 fn promoted(around: &Surroundings) -> Vec<String> {
@@ -209,6 +235,13 @@ fn of_server(
         b"42501" if says("wal sender") || says("walsender") || says("replication") => {
             vec![format!("as a superuser: ALTER ROLE {role} REPLICATION;")]
         }
+        b"42501" if says("for schema ") => {
+            let schema = named_after("for schema ", message);
+            vec![format!("GRANT USAGE ON SCHEMA {} TO {role};", quoted(schema))]
+        }
+        b"42501" if says("for database ") => {
+            vec![format!("GRANT CONNECT ON DATABASE {} TO {role};", around.database())]
+        }
         b"42501" => vec![format!("GRANT SELECT ON {} TO {role};", table_in(message))],
         b"53400" => slots_used_up(),
         b"53300" if says("wal") || says("standby") || says("sender") => vec![
@@ -236,7 +269,15 @@ fn of_server(
 fn table_in(message: &str) -> &str {
     let named = message.split_once("table ").map(|(_, rest)| rest);
     let name = named.and_then(|rest| rest.split_once(" failed")).map(|(name, _)| name);
-    name.filter(|name| !name.contains(' ')).unwrap_or("ALL TABLES IN SCHEMA ..")
+    // What has a space and no quotes is no name, but part of a sentence.
+    let is_name = |name: &&str| !name.contains(' ') || name.contains('"');
+    name.filter(is_name).unwrap_or("ALL TABLES IN SCHEMA ..")
+}
+
+/// What follows in a message of the server, up to its SQLSTATE.
+fn named_after<'a>(words: &str, message: &'a str) -> &'a str {
+    let rest = message.split_once(words).map_or("..", |(_, rest)| rest);
+    rest.split_once(" (SQLSTATE").map_or(rest, |(name, _)| name)
 }
 
 fn slots_used_up() -> Vec<String> {
@@ -259,6 +300,14 @@ fn wal_level() -> Vec<String> {
 
 fn of_sign_in(says: &dyn Fn(&str) -> bool, around: &Surroundings) -> Vec<String> {
     let role = around.role();
+    if says("not valid for name") {
+        return vec![
+            "connect by a name of the certificate: host=.. in --source (with hostaddr=.. if that \
+             name does not resolve here)"
+                .to_owned(),
+            "or do not compare the name: sslmode=verify-ca".to_owned(),
+        ];
+    }
     if says("tls") || says("certificate") {
         return vec![
             "trust the server's authority with sslrootcert=FILE in --source".to_owned(),
@@ -266,12 +315,14 @@ fn of_sign_in(says: &dyn Fn(&str) -> bool, around: &Surroundings) -> Vec<String>
         ];
     }
     if says("pg_hba.conf") {
-        return vec![
-            format!(
-                "allow {role} from this address in pg_hba.conf, then: SELECT pg_reload_conf();"
-            ),
-            "if it says no encryption, demand TLS with sslmode=require in --source".to_owned(),
-        ];
+        let allow = format!(
+            "allow {role} from this address in pg_hba.conf, then: SELECT pg_reload_conf();"
+        );
+        let encrypt = says("no encryption").then(|| {
+            "the server may demand TLS: sslmode=require in --source (it was tried without)"
+                .to_owned()
+        });
+        return encrypt.into_iter().chain([allow]).collect();
     }
     if says("role") && says("does not exist") {
         return vec![format!("CREATE ROLE {role} LOGIN REPLICATION PASSWORD '..';")];
@@ -279,23 +330,34 @@ fn of_sign_in(says: &dyn Fn(&str) -> bool, around: &Surroundings) -> Vec<String>
     if says("not permitted to log in") {
         return vec![format!("ALTER ROLE {role} LOGIN;")];
     }
-    vec![format!(
+    let give = format!(
         "give the password of {role} in PGPASSWORD, or in ~/.pgpass (mode 0600): \
          host:port:database:user:password"
-    )]
+    );
+    if says("authentication failed") {
+        let set = format!("or set a new one as a superuser: ALTER ROLE {role} PASSWORD '..';");
+        return vec![give.replacen("give the", "the password was refused: give the right", 1), set];
+    }
+    vec![give]
 }
 
 fn of_setting(setting: &str, found: &str, around: &Surroundings) -> Vec<String> {
     match setting {
         "wal_level" => wal_level(),
         "database" if found.contains("not exist") => {
-            vec![format!("CREATE DATABASE {}; or name another in --source", around.database())]
+            vec![
+                format!("name another in --source, or: CREATE DATABASE {};", around.database()),
+                "which there are: SELECT datname FROM pg_database;".to_owned(),
+            ]
         }
         "sslmode" if found.contains("does not") || found.contains("not offer") => vec![
             "the server has no TLS: sslmode=disable in --source, or turn ssl on at the server"
                 .to_owned(),
         ],
         "max_replication_slots" => slots_used_up(),
+        "sslrootcert" | "sslcert" | "sslkey" => {
+            vec![format!("name a file that this user can read: {setting}=FILE in --source")]
+        }
         _ => Vec::new(),
     }
 }
@@ -305,6 +367,17 @@ fn of_destination(
     says: &dyn Fn(&str) -> bool,
     place: &str,
 ) -> Vec<String> {
+    if says("reader has gone") || says("standard output: an earlier write failed") {
+        return vec![
+            "the program that reads standard output has ended: start both again; jsonl:PATH needs \
+             no reader"
+                .to_owned(),
+        ];
+    }
+    if says("walferry did not write it") {
+        let path = place.split_once(':').map_or(place, |(_, path)| path);
+        return vec![format!("move {path} away, or name another place with --destination")];
+    }
     if says("not empty") {
         return vec![format!(
             "{place} holds rows that are not from this pipeline: empty the table, or name another place"
@@ -315,6 +388,10 @@ fn of_destination(
             format!("{place} belongs to another pipeline: name another place with --destination"),
             "if the other one will never run again: --take-over".to_owned(),
         ];
+    }
+    if says("not a sqlite database") || says("it is a folder") {
+        let path = place.split_once(':').map_or(place, |(_, path)| path);
+        return vec![format!("move {path} away, or name another place with --destination")];
     }
     if says("does not exist") {
         return vec!["create it, or name another place with --destination".to_owned()];

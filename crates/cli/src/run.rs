@@ -11,7 +11,7 @@ use walferry_core::notice::{Notice, Outcome};
 
 use crate::args::RunArgs;
 use crate::engine;
-use crate::error::CliError;
+use crate::error::{self, CliError};
 use crate::exit_code::{ExitCode, Signal};
 use crate::hints::{self, Surroundings};
 use crate::logging;
@@ -100,7 +100,7 @@ fn conclude(
     match outcome {
         Outcome::Failed { action, fault } => {
             if !output::is_terminal() {
-                tracing::error!(action, "run failed: {fault}");
+                tracing::error!(action, "run failed: {}", error::cause(fault));
             }
             Err(CliError { exit, ..CliError::of_fault(action, fault, signal, around) })
         }
@@ -110,7 +110,10 @@ fn conclude(
             Err(CliError {
                 what: format!("the end was reached without {errored} of the tables"),
                 why: names.join(", "),
-                hints: vec![format!("see why: walferry status --state {}", around.state)],
+                hints: vec![
+                    format!("see why: walferry status --state {}", around.state),
+                    hints::anew(around),
+                ],
                 exit,
             })
         }

@@ -287,6 +287,7 @@ fn a_state_that_cannot_be_used_is_named_with_the_next_step() {
     cause: state/record is damaged: first word is "nonsense", expected walferry-record
     hint: restore state from a backup
     hint: to start over, move state away and run again: all tables are copied anew
+    hint: then the slot of the lost state is left over: SELECT slot_name FROM pg_replication_slots WHERE NOT active;
     "#);
 }
 

@@ -35,7 +35,21 @@ fn failures_of_the_connection_name_the_check() {
     source(FaultKind::Authentication, "password authentication failed", "PGPASSWORD");
     source(FaultKind::Authentication, "no password", "~/.pgpass");
     source(FaultKind::Authentication, "TLS with db failed: expired", "sslmode=require");
+    source(FaultKind::Authentication, "certificate not valid for name \"db\"", "sslmode=verify-ca");
+    source(
+        FaultKind::Authentication,
+        "password authentication failed",
+        "ALTER ROLE ferry PASSWORD",
+    );
     source(FaultKind::Authentication, "no pg_hba.conf entry for host", "pg_reload_conf");
+    source(FaultKind::Authentication, "no pg_hba.conf entry, no encryption", "sslmode=require");
+    source(setting("sslrootcert", "x.pem: absent"), "", "sslrootcert=FILE");
+    let held = FaultKind::Timeout { budget: Duration::from_secs(90) };
+    source(
+        held,
+        "replication slot walferry_1 is held by pid 42 (psql)",
+        "SELECT pg_terminate_backend(42);",
+    );
     source(
         FaultKind::Authentication,
         "role \"ferry\" does not exist",
@@ -69,6 +83,21 @@ fn refusals_of_the_server_name_the_statement() {
         "locking table public.t failed: permission denied for table t",
         "GRANT SELECT ON public.t TO ferry;",
     );
+    source(
+        server(b"42501"),
+        "locking table public.\"Odd \"\"Name\" failed: permission denied for table Odd",
+        "GRANT SELECT ON public.\"Odd \"\"Name\" TO ferry;",
+    );
+    source(
+        server(b"42501"),
+        "locking table My.t failed: permission denied for schema My (SQLSTATE 42501)",
+        "GRANT USAGE ON SCHEMA \"My\" TO ferry;",
+    );
+    source(
+        server(b"42501"),
+        "permission denied for database \"shop\"",
+        "GRANT CONNECT ON DATABASE shop TO ferry;",
+    );
     source(server(b"42501"), "permission denied", "GRANT SELECT ON ALL TABLES IN SCHEMA");
     source(server(b"53400"), "all replication slots are in use", "max_replication_slots");
     source(server(b"53400"), "all replication slots are in use", "WHERE NOT active;");
@@ -93,7 +122,7 @@ fn findings_about_slot_and_identity_say_what_is_lost() {
     let (found, checkpoint) = (Lsn(2), Position(Lsn(1)));
     source(
         FaultKind::SlotMissing { slot: slot() },
-        "move ./walferry-app away, empty sqlite:shop.db and",
+        "move ./walferry-app and shop.db (with shop.db-wal, if there is one) away and",
     );
     source(
         FaultKind::SlotInvalidated { slot: slot(), reason: "wal_removed".to_owned() },
@@ -147,6 +176,9 @@ fn failures_of_the_destination_name_the_way_out() {
     let manual = || FaultKind::Destination { class: DestinationClass::Manual };
     let sink = |kind, message, expected| check(Origin::Destination, kind, message, expected);
     sink(manual(), "target not empty: public.t", "empty the table");
+    sink(manual(), "cannot write to standard output; its reader has gone", "jsonl:PATH");
+    sink(manual(), "it is not empty and walferry did not write it", "move shop.db away");
+    sink(manual(), "it is not a SQLite database", "move shop.db away");
     sink(manual(), "it belongs to the pipeline \"x\"", "--take-over");
     sink(manual(), "cannot write: Permission denied", "let this user create and write");
     sink(manual(), "unable to open database file", "let this user create and write");

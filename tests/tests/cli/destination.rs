@@ -1,0 +1,392 @@
+//! The destination cannot be used, or is not ours (DS-16).
+//!
+//! It is started last (U-15): by then the record and the main slot exist. That the right destination
+//! works afterwards with the same state, or with what the hint says, is part of each test.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+use insta::assert_snapshot;
+use rusqlite::Connection;
+use walferry_tests::process::Walferry;
+
+use crate::world::{Disk, LIMIT, World};
+
+#[test]
+fn the_folder_of_the_file_is_absent() {
+    let world = World::new();
+    let finished = world.call().destination("sqlite:some/where/copy.db").run();
+    assert_snapshot!(world.shown(&finished), @r"
+    exit 4
+    error run failed: the destination failed: sqlite file [dir]/some/where/copy.db: its folder does not exist; create it: mkdir -p '[dir]/some/where'
+    error: starting the destination failed
+    cause: the destination failed: sqlite file [dir]/some/where/copy.db: its folder does not exist; create it: mkdir -p '[dir]/some/where'
+    hint: create it, or name another place with --destination
+    ");
+    assert!(!world.path("some").exists());
+    // As the hint says; the state is still that of the first try.
+    fs::create_dir_all(world.path("some/where")).unwrap();
+    world.call().destination("sqlite:some/where/copy.db").works();
+    world.assert_main_slots(1);
+}
+
+#[test]
+fn a_mistyped_destination_can_be_put_right() {
+    let world = World::new();
+    let finished = world.call().destination("sqlite:some/where/copy.db").run();
+    assert_eq!(finished.code, Some(4));
+    // The state is bound to the first destination, although nothing was written there. It should
+    // not be (see the note of issue 2); until then a state of its own is the way out.
+    let finished = world.call().run();
+    assert_snapshot!(world.shown(&finished), @r"
+    exit 5
+    error run failed: destination is sqlite:[dir]/copy.db, but the state was made for sqlite:[dir]/some/where/copy.db
+    error: connecting to the source failed
+    cause: destination is sqlite:[dir]/copy.db, but the state was made for sqlite:[dir]/some/where/copy.db
+    hint: use the destination of the state, sqlite:[dir]/some/where/copy.db, or give this pipeline a state of its own with --id or --state
+    ");
+    world.call().state("file:second").works();
+    world.assert_main_slots(2);
+}
+
+#[test]
+fn the_folder_of_a_file_of_lines_is_absent() {
+    let world = World::new();
+    let finished = world.call().destination("jsonl:some/where/lines").run();
+    assert_snapshot!(world.shown(&finished), @r"
+    exit 4
+    error run failed: the destination failed: file [dir]/some/where/lines: its folder does not exist; create it: mkdir -p '[dir]/some/where'
+    error: starting the destination failed
+    cause: the destination failed: file [dir]/some/where/lines: its folder does not exist; create it: mkdir -p '[dir]/some/where'
+    hint: create it, or name another place with --destination
+    ");
+}
+
+#[test]
+fn the_folder_of_the_file_may_not_be_written() {
+    let world = World::new();
+    let (uid, gid) = world.plain_user();
+    let home = world.home_of(uid, gid);
+    let sealed = home.join("sealed");
+    fs::create_dir(&sealed).unwrap();
+    if uid != fs::metadata(&sealed).unwrap().uid() {
+        chown(&sealed, Some(uid), Some(gid)).unwrap();
+    }
+    fs::set_permissions(&sealed, PermissionsExt::from_mode(0o555)).unwrap();
+    let run = |destination: &str| {
+        let call = world.call().destination(destination).caught_up();
+        Walferry::of_user(uid, gid, &home, &call.args()).dir(&home).run(LIMIT)
+    };
+    assert_snapshot!(world.shown(&run("sqlite:sealed/copy.db")), @r"
+    exit 4
+    error run failed: the destination failed: sqlite file [dir]/user/sealed/copy.db: cannot open it: it cannot be opened; check that its folder exists and that this user may write to it: unable to open database file: [dir]/user/sealed/copy.db: Error code 14: unable to open database file
+    error: starting the destination failed
+    cause: the destination failed: sqlite file [dir]/user/sealed/copy.db: cannot open it: it cannot be opened; check that its folder exists and that this user may write to it: unable to open database file: [dir]/user/sealed/copy.db: Error code 14: unable to open database file
+    hint: let this user create and write sqlite:sealed/copy.db, or name another place
+    ");
+    assert_eq!(fs::read_dir(&sealed).unwrap().count(), 0);
+    fs::set_permissions(&sealed, PermissionsExt::from_mode(0o755)).unwrap();
+    let finished = run("sqlite:sealed/copy.db");
+    assert_eq!(finished.code, Some(0), "{}", world.shown(&finished));
+    world.assert_equal_tables("user/sealed/copy.db", &["orders", "items"]);
+}
+
+#[test]
+fn the_file_may_not_be_written() {
+    let world = World::new();
+    let (uid, gid) = world.plain_user();
+    let home = world.home_of(uid, gid);
+    let run = || {
+        let call = world.call().caught_up();
+        Walferry::of_user(uid, gid, &home, &call.args()).dir(&home).run(LIMIT)
+    };
+    assert_eq!(run().code, Some(0));
+    world.sql("INSERT INTO orders VALUES (100, 'between')");
+    let file = home.join("copy.db");
+    let before = fs::read(&file).unwrap();
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o444)).unwrap();
+    assert_snapshot!(world.shown(&run()), @r"
+    exit 4
+    error run failed: the destination failed: sqlite file [dir]/user/copy.db: cannot claim it: it may not be written to; give this user the right to write to it: attempt to write a readonly database: Error code 8: attempt to write a readonly database
+    error: starting the destination failed
+    cause: the destination failed: sqlite file [dir]/user/copy.db: cannot claim it: it may not be written to; give this user the right to write to it: attempt to write a readonly database: Error code 8: attempt to write a readonly database
+    hint: let this user create and write sqlite:copy.db, or name another place
+    ");
+    assert_eq!(fs::read(&file).unwrap(), before);
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+    // SQLite has made them with the rights of the file, which is why they are in the way.
+    for beside in ["copy.db-wal", "copy.db-shm"] {
+        drop(fs::remove_file(home.join(beside)));
+    }
+    assert_eq!(run().code, Some(0));
+    world.assert_equal_tables("user/copy.db", &["orders", "items"]);
+}
+
+#[test]
+fn the_path_is_a_folder() {
+    let world = World::new();
+    fs::create_dir(world.path("copy.db")).unwrap();
+    let finished = world.call().run();
+    assert_snapshot!(world.shown(&finished), @r"
+    exit 4
+    error run failed: the destination failed: sqlite file [dir]/copy.db: it is a folder; name a file in it
+    error: starting the destination failed
+    cause: the destination failed: sqlite file [dir]/copy.db: it is a folder; name a file in it
+    hint: move copy.db away, or name another place with --destination
+    ");
+    fs::remove_dir(world.path("copy.db")).unwrap();
+    world.works();
+}
+
+#[test]
+fn the_file_is_of_another_pipeline() {
+    let world = World::new();
+    world.works();
+    world.sql("INSERT INTO orders VALUES (100, 'later')");
+    let before = fs::read(world.path("copy.db")).unwrap();
+    let finished = world.call().state("file:second").run();
+    assert_snapshot!(world.shown(&finished), @r#"
+    exit 4
+    error run failed: the destination failed: sqlite file [dir]/copy.db: it belongs to the pipeline "[slot]", this is "[slot]"; use another file, or --take-over if "[slot]" will never run again
+    error: starting the destination failed
+    cause: the destination failed: sqlite file [dir]/copy.db: it belongs to the pipeline "[slot]", this is "[slot]"; use another file, or --take-over if "[slot]" will never run again
+    hint: sqlite:copy.db belongs to another pipeline: name another place with --destination
+    hint: if the other one will never run again: --take-over
+    "#);
+    assert!(fs::read(world.path("copy.db")).unwrap() == before, "the file was changed");
+    world.works();
+    // As the hint says: another file. It needs another state as well, see
+    // `a_mistyped_destination_can_be_put_right`.
+    world.call().state("file:third").destination("sqlite:second.db").works();
+    world.works();
+}
+
+#[test]
+fn a_file_of_lines_of_another_pipeline() {
+    let world = World::new();
+    let call = || world.call().destination("jsonl:lines");
+    assert_eq!(call().caught_up().run().code, Some(0));
+    let before = fs::read(world.path("lines")).unwrap();
+    let finished = call().state("file:second").run();
+    assert_snapshot!(world.shown(&finished), @r#"
+    exit 4
+    error run failed: the destination failed: file [dir]/lines: it belongs to the pipeline "[slot]", this is "[slot]"; use another file, or --take-over if "[slot]" will never run again
+    error: starting the destination failed
+    cause: the destination failed: file [dir]/lines: it belongs to the pipeline "[slot]", this is "[slot]"; use another file, or --take-over if "[slot]" will never run again
+    hint: jsonl:lines belongs to another pipeline: name another place with --destination
+    hint: if the other one will never run again: --take-over
+    "#);
+    assert!(fs::read(world.path("lines")).unwrap() == before, "the file was changed");
+    assert_eq!(call().caught_up().run().code, Some(0));
+}
+
+#[test]
+fn a_file_of_lines_that_walferry_did_not_write() {
+    let world = World::new();
+    fs::write(world.path("lines"), "of somebody\n").unwrap();
+    let finished = world.call().destination("jsonl:lines").run();
+    assert_snapshot!(world.shown(&finished), @r"
+    exit 4
+    error run failed: the destination failed: file [dir]/lines: it is not empty and walferry did not write it; name another file or move it away
+    error: starting the destination failed
+    cause: the destination failed: file [dir]/lines: it is not empty and walferry did not write it; name another file or move it away
+    hint: move lines away, or name another place with --destination
+    ");
+    assert_eq!(fs::read(world.path("lines")).unwrap(), b"of somebody\n");
+    fs::rename(world.path("lines"), world.path("theirs")).unwrap();
+    assert_eq!(world.call().destination("jsonl:lines").caught_up().run().code, Some(0));
+}
+
+#[test]
+fn taken_over_as_the_hint_says() {
+    let world = World::new();
+    world.works();
+    world.call().state("file:second").more(&["--take-over"]).works();
+    // The former owner is told so, and changes nothing.
+    let before = fs::read(world.path("copy.db")).unwrap();
+    let finished = world.call().run();
+    assert_snapshot!(world.shown(&finished), @r#"
+    exit 4
+    error run failed: the destination failed: sqlite file [dir]/copy.db: it belongs to the pipeline "[slot]", this is "[slot]"; use another file, or --take-over if "[slot]" will never run again
+    error: starting the destination failed
+    cause: the destination failed: sqlite file [dir]/copy.db: it belongs to the pipeline "[slot]", this is "[slot]"; use another file, or --take-over if "[slot]" will never run again
+    hint: sqlite:copy.db belongs to another pipeline: name another place with --destination
+    hint: if the other one will never run again: --take-over
+    "#);
+    assert!(fs::read(world.path("copy.db")).unwrap() == before, "the file was changed");
+    world.call().state("file:second").works();
+}
+
+#[test]
+fn a_second_process_on_the_same_file_with_another_state() {
+    let world = World::new();
+    let running = world.call().streams();
+    let finished = world.call().state("file:second").run();
+    assert_snapshot!(world.shown(&finished), @r#"
+    exit 4
+    error run failed: the destination failed: sqlite file [dir]/copy.db: it belongs to the pipeline "[slot]", this is "[slot]"; use another file, or --take-over if "[slot]" will never run again
+    error: starting the destination failed
+    cause: the destination failed: sqlite file [dir]/copy.db: it belongs to the pipeline "[slot]", this is "[slot]"; use another file, or --take-over if "[slot]" will never run again
+    hint: sqlite:copy.db belongs to another pipeline: name another place with --destination
+    hint: if the other one will never run again: --take-over
+    "#);
+    world.sql("INSERT INTO orders VALUES (100, 'meanwhile')");
+    running.terminate();
+    assert_eq!(running.wait(LIMIT).code, Some(0));
+    world.works();
+}
+
+#[test]
+fn the_file_is_no_sqlite_database() {
+    let world = World::new();
+    let text = "no database, but longer than the head of one. ".repeat(50);
+    fs::write(world.path("copy.db"), &text).unwrap();
+    let finished = world.call().run();
+    assert_snapshot!(world.shown(&finished), @r"
+    exit 4
+    error run failed: the destination failed: sqlite file [dir]/copy.db: cannot switch it to WAL mode: it is not a SQLite database; name another path or move the file away: file is not a database: Error code 26: file is not a database
+    error: starting the destination failed
+    cause: the destination failed: sqlite file [dir]/copy.db: cannot switch it to WAL mode: it is not a SQLite database; name another path or move the file away: file is not a database: Error code 26: file is not a database
+    hint: move copy.db away, or name another place with --destination
+    ");
+    assert_eq!(fs::read_to_string(world.path("copy.db")).unwrap(), text);
+    fs::rename(world.path("copy.db"), world.path("theirs")).unwrap();
+    world.works();
+}
+
+#[test]
+fn a_target_table_that_holds_rows_of_somebody_else() {
+    let world = World::new();
+    let sqlite = Connection::open(world.path("copy.db")).unwrap();
+    sqlite
+        .execute_batch(
+            "CREATE TABLE items (id INTEGER, note TEXT); INSERT INTO items VALUES (7, 'mine')",
+        )
+        .unwrap();
+    let finished = world.call().caught_up().run();
+    assert_snapshot!(world.shown(&finished), @r#"
+    exit 5
+    error [public.items] table stopped: the destination failed: sqlite file [dir]/copy.db: target not empty: "items" holds rows that are not of this pipeline, and public.items is to be copied there; drop or rename it (DROP TABLE "items";), then walferry retry public.items
+    warn [public.items] hint: sqlite:copy.db holds rows that are not from this pipeline: empty the table, or name another place
+    error: the end was reached without 1 of the tables
+    cause: public.items
+    hint: see why: walferry status --state file:state
+    hint: to start over, move state and copy.db (with copy.db-wal, if there is one) away and run again: all tables are copied anew
+    "#);
+    assert_eq!(world.rows("copy.db", "items"), ["7|mine"]);
+    world.assert_equal_tables("copy.db", &["orders"]);
+    // Again, and nothing of it is lost.
+    assert_eq!(world.call().caught_up().run().code, Some(5));
+    assert_eq!(world.rows("copy.db", "items"), ["7|mine"]);
+}
+
+#[test]
+fn a_target_table_without_rows_is_taken() {
+    let world = World::new();
+    let sqlite = Connection::open(world.path("copy.db")).unwrap();
+    sqlite.execute_batch("CREATE TABLE items (id INTEGER, other TEXT)").unwrap();
+    drop(sqlite);
+    world.works();
+}
+
+#[test]
+fn a_view_has_the_name_of_a_target() {
+    let world = World::new();
+    let sqlite = Connection::open(world.path("copy.db")).unwrap();
+    sqlite.execute_batch("CREATE VIEW items AS SELECT 1 AS id").unwrap();
+    let finished = world.call().caught_up().run();
+    assert_snapshot!(world.shown(&finished), @r#"
+    exit 5
+    error [public.items] table stopped: the destination failed: sqlite file [dir]/copy.db: cannot hold public.items: "items" is a view that walferry did not make; rename or drop it
+    warn [public.items] hint: put sqlite:copy.db right, then start again: it goes on from the checkpoint
+    error: the end was reached without 1 of the tables
+    cause: public.items
+    hint: see why: walferry status --state file:state
+    hint: to start over, move state and copy.db (with copy.db-wal, if there is one) away and run again: all tables are copied anew
+    "#);
+    world.assert_equal_tables("copy.db", &["orders"]);
+}
+
+const BIG: &str = "
+    CREATE TABLE big (id int PRIMARY KEY, note text);
+    INSERT INTO big SELECT n, repeat(md5(n::text), 30) FROM generate_series(1, 5000) n;
+    GRANT SELECT ON big TO ferry; ALTER PUBLICATION app ADD TABLE big;";
+
+#[test]
+fn the_disk_of_the_file_is_full_during_a_copy() {
+    let world = World::new();
+    world.sql(BIG);
+    let disk = Disk::mount(&world.path("disk"), "1m");
+    // One after another, so that it is the last one that finds no place.
+    let one = ["--set", "copy_concurrency=1"];
+    let call = || world.call().destination("sqlite:disk/copy.db").more(&one);
+    let finished = call().caught_up().run();
+    assert_snapshot!(world.shown(&finished), @r"
+    exit 4
+    error [public.big] table stopped: the destination failed: sqlite file [dir]/disk/copy.db: cannot commit: the disk is full; free space on its disk, then start again: database or disk is full: Error code 13: database or disk is full
+    warn [public.big] hint: free space on the file system of sqlite:disk/copy.db and start again
+    error run failed: the destination failed: sqlite file [dir]/disk/copy.db: cannot write its log back: the disk is full; free space on its disk, then start again: database or disk is full: Error code 13: database or disk is full
+    error: shutting the destination down failed
+    cause: the destination failed: sqlite file [dir]/disk/copy.db: cannot write its log back: the disk is full; free space on its disk, then start again: database or disk is full: Error code 13: database or disk is full
+    hint: free space on the file system of sqlite:disk/copy.db and start again
+    ");
+    world.assert_main_slots(1);
+    disk.grow("64m");
+    // What streams goes on; the table that found no place waits for a person.
+    let again = call().caught_up().run();
+    assert_snapshot!(world.shown(&again), @r"
+    exit 5
+    error: the end was reached without 1 of the tables
+    cause: public.big
+    hint: see why: walferry status --state file:state
+    hint: to start over, move state and disk/copy.db (with disk/copy.db-wal, if there is one) away and run again: all tables are copied anew
+    ");
+}
+
+#[test]
+fn the_disk_of_the_file_is_full_while_streaming() {
+    let world = World::new();
+    world.sql(
+        "CREATE TABLE big (id int PRIMARY KEY, note text); ALTER PUBLICATION app ADD TABLE big;",
+    );
+    let disk = Disk::mount(&world.path("disk"), "1m");
+    let call = || world.call().destination("sqlite:disk/copy.db");
+    let running = call().streams();
+    world.sql("INSERT INTO big SELECT n, repeat(md5(n::text), 30) FROM generate_series(1, 5000) n");
+    let finished = running.wait(LIMIT);
+    assert_snapshot!(world.shown(&finished), @r"
+    exit 4
+    error run failed: the destination failed: sqlite file [dir]/disk/copy.db: cannot commit: the disk is full; free space on its disk, then start again: database or disk is full: Error code 13: database or disk is full
+    error: writing changes to the destination failed
+    cause: the destination failed: sqlite file [dir]/disk/copy.db: cannot commit: the disk is full; free space on its disk, then start again: database or disk is full: Error code 13: database or disk is full
+    hint: free space on the file system of sqlite:disk/copy.db and start again
+    ");
+    disk.grow("64m");
+    call().works();
+    world.assert_equal_tables("disk/copy.db", &["big"]);
+}
+
+#[test]
+fn the_disk_of_a_file_of_lines_is_full() {
+    let world = World::new();
+    world.sql(BIG);
+    let disk = Disk::mount(&world.path("disk"), "1m");
+    let call =
+        || world.call().destination("jsonl:disk/lines").more(&["--set", "copy_concurrency=1"]);
+    let finished = call().caught_up().run();
+    assert_snapshot!(world.shown(&finished), @r"
+    exit 5
+    error [public.big] table stopped: the destination failed: file [dir]/disk/lines: cannot append to it; free space on its disk, then start again: No space left on device (os error 28)
+    warn [public.big] hint: free space on the file system of jsonl:disk/lines and start again
+    error: the end was reached without 1 of the tables
+    cause: public.big
+    hint: see why: walferry status --state file:state
+    hint: to start over, move state, disk/lines and disk/lines.walferry away and run again: all tables are copied anew
+    ");
+    disk.grow("64m");
+    call().caught_up().run();
+    let lines = fs::read_to_string(world.path("disk/lines")).unwrap();
+    for line in lines.lines() {
+        serde_json::from_str::<serde_json::Value>(line).unwrap();
+    }
+}
