@@ -36,6 +36,12 @@ pub(crate) enum Verb {
     /// Show where every table stands, and whether somebody has to act
     #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArgs),
+    /// Try tables again that have stopped, once their cause is gone
+    #[command(after_help = RETRY_EXAMPLES)]
+    Retry(RetryArgs),
+    /// Copy tables anew
+    #[command(after_help = RESYNC_EXAMPLES)]
+    Resync(ResyncArgs),
     /// Watch a private database being copied and followed by a walferry that is killed again and again
     #[command(after_help = demo::EXAMPLES)]
     Demo(DemoArgs),
@@ -95,6 +101,30 @@ pub(crate) struct StatusArgs {
     pub(crate) json: bool,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct RetryArgs {
+    /// Tables, as schema.table; without a schema, public is meant [default: all that have stopped]
+    #[arg(value_name = "TABLE")]
+    pub(crate) tables: Vec<String>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// The publication, where it names the state
+    #[arg(long, value_name = "NAME", env = "WALFERRY_PUBLICATION")]
+    pub(crate) publication: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ResyncArgs {
+    /// Tables, as schema.table; without a schema, public is meant
+    #[arg(value_name = "TABLE", required = true)]
+    pub(crate) tables: Vec<String>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// The publication, where it names the state
+    #[arg(long, value_name = "NAME", env = "WALFERRY_PUBLICATION")]
+    pub(crate) publication: Option<String>,
+}
+
 /// Which state is meant.
 #[derive(Args, Debug)]
 pub(crate) struct PlaceArgs {
@@ -132,6 +162,28 @@ which is as safe as a crash. Started again, it goes on where it was.
 
 Exit codes: 0 done or stopped, 1 internal error, 2 usage or configuration, 3 source,
 4 destination, 5 a person must act, 7 state, 130 and 143 a stop that was cut short.";
+
+const RETRY_EXAMPLES: &str = "\
+Examples:
+  After the missing GRANT was given, try every table that has stopped:
+    walferry retry --id app
+
+  One of them:
+    walferry retry --id app public.items
+
+The next `walferry run` copies them. Stop a run of this state first.
+
+Exit codes: 0 accepted, 5 refused, 7 the state is in use or cannot be read.";
+
+const RESYNC_EXAMPLES: &str = "\
+Examples:
+  Copy a table anew, whatever its state:
+    walferry resync --id app public.items
+
+The next `walferry run` replaces its rows in the destination by a new copy. Stop a run of this
+state first.
+
+Exit codes: 0 accepted, 5 refused, 7 the state is in use or cannot be read.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:

@@ -164,7 +164,7 @@ fn of_save(says: &dyn Fn(&str) -> bool, state: &str) -> Vec<String> {
 }
 
 /// The destination goes with the state: it remembers whose it is.
-pub(crate) fn anew(around: &Surroundings) -> String {
+fn anew(around: &Surroundings) -> String {
     let state = around.state_path();
     let what = match around.destination.split_once(':') {
         Some(("sqlite", path)) => format!("{state} and {path} (with {path}-wal, if there is one)"),

@@ -10,6 +10,7 @@ mod logging;
 mod output;
 mod progress;
 mod render;
+mod request;
 mod run;
 mod settings;
 mod status;
@@ -44,6 +45,8 @@ fn dispatch(verb: Verb) -> Result<ExitCode, CliError> {
     match verb {
         Verb::Run(args) => run::run(&args),
         Verb::Status(args) => status::run(&args),
+        Verb::Retry(args) => request::retry(&args),
+        Verb::Resync(args) => request::resync(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Completion { shell } => {
             let mut script = Vec::new();

@@ -213,7 +213,7 @@ pub(crate) fn line(notice: &Notice, name: &dyn Fn(TableId) -> String) -> Option<
         Notice::Streaming { epoch, from } => {
             Some(Line::info(format!("streaming, run {epoch} of this state")).at(*from))
         }
-        Notice::TableAdded { table } => of_table(*table, Line::info("table found")),
+        Notice::TableAdded { name, .. } => Some(Line::info("table found").of_table(name.clone())),
         Notice::TableGone { name: gone, .. } => {
             Some(Line::warn("table has left the publication").of_table(gone.clone()))
         }
@@ -241,7 +241,12 @@ pub(crate) fn line(notice: &Notice, name: &dyn Fn(TableId) -> String) -> Option<
             of_table(*table, Line::info(text).at(*handover))
         }
         Notice::TableReady { table } => of_table(*table, Line::info("table streams")),
-        Notice::TableErrored { table, reason, .. } => of_table(
+        Notice::TableErrored { table, reason, retry_in: Some(delay), .. } => {
+            let delay = units::time(*delay);
+            let text = format!("table failed, it is tried again in {delay}: {reason}");
+            of_table(*table, Line::warn(text))
+        }
+        Notice::TableErrored { table, reason, retry_in: None, .. } => of_table(
             *table,
             Line { level: Level::ERROR, ..Line::info(format!("table stopped: {reason}")) },
         ),

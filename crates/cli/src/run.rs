@@ -77,7 +77,8 @@ fn tell(received: Result<Notice, RecvError>, handle: &Handle, around: &Surroundi
     match received {
         Ok(notice) => {
             render::tell(&notice, &|table| engine::table_name(handle, table));
-            if let Notice::TableErrored { table, fault: Some(fault), .. } = &notice {
+            if let Notice::TableErrored { table, fault: Some(fault), retry_in: None, .. } = &notice
+            {
                 let table = engine::table_name(handle, *table);
                 for hint in hints::of_fault(fault, around) {
                     tracing::warn!(table, "hint: {hint}");
@@ -112,7 +113,10 @@ fn conclude(
                 why: names.join(", "),
                 hints: vec![
                     format!("see why: walferry status --state {}", around.state),
-                    hints::anew(around),
+                    format!(
+                        "once the cause is gone: walferry retry --state {}, and run again",
+                        around.state
+                    ),
                 ],
                 exit,
             })

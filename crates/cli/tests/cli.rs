@@ -62,7 +62,7 @@ impl World {
 fn help_has_examples_for_each_verb() {
     let world = World::new();
     insta::assert_snapshot!("help", world.walferry(&["--help"]));
-    for verb in ["run", "status", "completion", "version"] {
+    for verb in ["run", "status", "retry", "resync", "completion", "version"] {
         insta::assert_snapshot!(format!("help_{verb}"), world.walferry(&[verb, "--help"]));
     }
 }

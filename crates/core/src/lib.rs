@@ -33,6 +33,7 @@ mod pipeline;
 mod projection;
 mod queue;
 pub mod record;
+pub mod requests;
 pub mod retry;
 pub mod schema;
 mod slot_state;

@@ -5,6 +5,7 @@ use core::time::Duration;
 use crate::fault::Fault;
 use crate::ids::{Attempt, Epoch, TableId};
 use crate::lsn::Position;
+use crate::record::Policy;
 use crate::source::{Blocker, MonitorFacts, SlotHolder};
 
 /// A report: no change of behaviour. No row values, no secrets.
@@ -64,6 +65,8 @@ pub enum Notice {
     TableAdded {
         /// The table.
         table: TableId,
+        /// Its name.
+        name: String,
     },
     /// A table is not in the publication any more (T-09).
     TableGone {
@@ -131,6 +134,10 @@ pub enum Notice {
         table: TableId,
         /// Why.
         reason: String,
+        /// Who may bring it back.
+        policy: Policy,
+        /// After what time it is tried again by itself.
+        retry_in: Option<Duration>,
         /// The failure, if there was one.
         fault: Option<Fault>,
     },

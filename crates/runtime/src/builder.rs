@@ -212,7 +212,7 @@ async fn take_state(store: FileStore) -> Result<(OwnedFile, Option<Record>), Sta
     }
 }
 
-fn random<const N: usize>() -> Result<[u8; N], StartError> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], StartError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| StartError::Fault {
         action: "drawing random bytes",

@@ -28,6 +28,7 @@ mod control;
 mod copies;
 mod destination;
 mod driver;
+mod offline;
 mod ops;
 mod saves;
 mod streams;
@@ -35,6 +36,7 @@ mod work;
 
 pub use builder::{Builder, Pipeline, StartError, source_from_env};
 pub use control::{Handle, Status};
+pub use offline::{RequestError, request_tables};
 pub use walferry_core as core;
 pub use walferry_destinations as destinations;
 pub use walferry_destinations::{Destination, DestinationError};

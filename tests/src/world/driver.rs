@@ -240,7 +240,9 @@ impl World {
 
     /// The process has ended by itself; what it held goes as in a crash.
     fn end(&mut self, outcome: Outcome) {
-        let Some(process) = self.process.take() else { return };
+        let Some(mut process) = self.process.take() else { return };
+        let more = process.pipeline.poll_effect();
+        assert_eq!(more, None, "an effect after the end");
         let rest = process.pipeline.poll_timeout();
         assert_eq!(rest, None, "a run that ended wants to be woken");
         if let Outcome::Stopped { .. } = outcome {

@@ -257,7 +257,7 @@ fn show_notice(notice: &Notice) -> String {
             format!("{} handed over at {handover}, {phase}", table_name(*table))
         }
         Notice::TableReady { table } => format!("{} ready", table_name(*table)),
-        Notice::TableAdded { table } => format!("{} added", table_name(*table)),
+        Notice::TableAdded { table, .. } => format!("{} added", table_name(*table)),
         Notice::TableErrored { table, reason, .. } => {
             format!("{} errored: {reason}", table_name(*table))
         }

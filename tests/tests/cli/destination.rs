@@ -35,18 +35,18 @@ fn a_mistyped_destination_can_be_put_right() {
     let world = World::new();
     let finished = world.call().destination("sqlite:some/where/copy.db").run();
     assert_eq!(finished.code, Some(4));
-    // The state is bound to the first destination, although nothing was written there. It should
-    // not be (see the note of issue 2); until then a state of its own is the way out.
-    let finished = world.call().run();
-    assert_snapshot!(world.shown(&finished), @r"
+    // Nothing was offered to it, so the right one takes its place in the same state (S-04).
+    world.works();
+    world.assert_main_slots(1);
+    // From the first copy on the state belongs to its destination.
+    assert_snapshot!(world.shown(&world.call().destination("sqlite:other.db").run()), @r"
     exit 5
-    error run failed: destination is sqlite:[dir]/copy.db, but the state was made for sqlite:[dir]/some/where/copy.db
+    error run failed: destination is sqlite:[dir]/other.db, but the state was made for sqlite:[dir]/copy.db
     error: connecting to the source failed
-    cause: destination is sqlite:[dir]/copy.db, but the state was made for sqlite:[dir]/some/where/copy.db
-    hint: use the destination of the state, sqlite:[dir]/some/where/copy.db, or give this pipeline a state of its own with --id or --state
+    cause: destination is sqlite:[dir]/other.db, but the state was made for sqlite:[dir]/copy.db
+    hint: use the destination of the state, sqlite:[dir]/copy.db, or give this pipeline a state of its own with --id or --state
     ");
-    world.call().state("file:second").works();
-    world.assert_main_slots(2);
+    world.works();
 }
 
 #[test]
@@ -107,17 +107,13 @@ fn the_file_may_not_be_written() {
     fs::set_permissions(&file, PermissionsExt::from_mode(0o444)).unwrap();
     assert_snapshot!(world.shown(&run()), @r"
     exit 4
-    error run failed: the destination failed: sqlite file [dir]/user/copy.db: cannot claim it: it may not be written to; give this user the right to write to it: attempt to write a readonly database: Error code 8: attempt to write a readonly database
+    error run failed: the destination failed: sqlite file [dir]/user/copy.db: it may not be written to; give this user the right to write to it
     error: starting the destination failed
-    cause: the destination failed: sqlite file [dir]/user/copy.db: cannot claim it: it may not be written to; give this user the right to write to it: attempt to write a readonly database: Error code 8: attempt to write a readonly database
-    hint: let this user create and write sqlite:copy.db, or name another place
+    cause: the destination failed: sqlite file [dir]/user/copy.db: it may not be written to; give this user the right to write to it
+    hint: put sqlite:copy.db right, then start again: it goes on from the checkpoint
     ");
     assert_eq!(fs::read(&file).unwrap(), before);
     fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
-    // SQLite has made them with the rights of the file, which is why they are in the way.
-    for beside in ["copy.db-wal", "copy.db-shm"] {
-        drop(fs::remove_file(home.join(beside)));
-    }
     assert_eq!(run().code, Some(0));
     world.assert_equal_tables("user/copy.db", &["orders", "items"]);
 }
@@ -155,9 +151,8 @@ fn the_file_is_of_another_pipeline() {
     "#);
     assert!(fs::read(world.path("copy.db")).unwrap() == before, "the file was changed");
     world.works();
-    // As the hint says: another file. It needs another state as well, see
-    // `a_mistyped_destination_can_be_put_right`.
-    world.call().state("file:third").destination("sqlite:second.db").works();
+    // As the hint says: another file, with the state that has not written anywhere yet.
+    world.call().state("file:second").destination("sqlite:second.db").works();
     world.works();
 }
 
@@ -271,13 +266,65 @@ fn a_target_table_that_holds_rows_of_somebody_else() {
     error: the end was reached without 1 of the tables
     cause: public.items
     hint: see why: walferry status --state file:state
-    hint: to start over, move state and copy.db (with copy.db-wal, if there is one) away and run again: all tables are copied anew
+    hint: once the cause is gone: walferry retry --state file:state, and run again
     "#);
     assert_eq!(world.rows("copy.db", "items"), ["7|mine"]);
     world.assert_equal_tables("copy.db", &["orders"]);
     // Again, and nothing of it is lost.
     assert_eq!(world.call().caught_up().run().code, Some(5));
     assert_eq!(world.rows("copy.db", "items"), ["7|mine"]);
+    // As the message says.
+    sqlite.execute_batch("DROP TABLE \"items\";").unwrap();
+    let retry = ["retry", "public.items", "--state", "file:state"];
+    assert_eq!(world.walferry(&retry).run(LIMIT).code, Some(0));
+    world.works();
+}
+
+#[test]
+fn what_cannot_be_retried_is_refused_with_the_reason() {
+    let world = World::new();
+    let ask = |args: &[&str]| world.shown(&world.walferry(args).run(LIMIT));
+    assert_snapshot!(ask(&["retry", "--state", "file:state"]), @r"
+    exit 5
+    error: the request was refused
+    cause: there is no state
+    hint: is file:state the right one? walferry run makes it
+    ");
+    world.works();
+    let retry = |table| ask(&["retry", table, "--state", "file:state"]);
+    assert_snapshot!(retry("items"), @r"
+    exit 5
+    error: the request was refused
+    cause: table public.items is ready, not errored
+    hint: see the tables: walferry status --state file:state
+    ");
+    assert_snapshot!(retry("nothing"), @r"
+    exit 5
+    error: the request was refused
+    cause: the state knows no table nothing
+    hint: see the tables: walferry status --state file:state
+    ");
+    assert_snapshot!(ask(&["retry", "--state", "file:state"]), @r"
+    exit 0
+    --- stdout
+    no table has stopped: there is nothing to retry
+    --- stderr
+    ");
+    assert_snapshot!(ask(&["resync", "items", "--state", "file:state"]), @r"
+    exit 0
+    --- stdout
+    public.items: the next run copies it
+    --- stderr
+    ");
+    world.works();
+    let running = world.call().streams();
+    assert_snapshot!(ask(&["resync", "items", "--state", "file:state"]), @r"
+    exit 7
+    error: changing the state failed
+    cause: state is in use by process [pid]
+    hint: stop process [pid], or give this pipeline a state of its own with --id or --state
+    ");
+    drop(running);
 }
 
 #[test]
@@ -302,7 +349,7 @@ fn a_view_has_the_name_of_a_target() {
     error: the end was reached without 1 of the tables
     cause: public.items
     hint: see why: walferry status --state file:state
-    hint: to start over, move state and copy.db (with copy.db-wal, if there is one) away and run again: all tables are copied anew
+    hint: once the cause is gone: walferry retry --state file:state, and run again
     "#);
     world.assert_equal_tables("copy.db", &["orders"]);
 }
@@ -339,7 +386,7 @@ fn the_disk_of_the_file_is_full_during_a_copy() {
     error: the end was reached without 1 of the tables
     cause: public.big
     hint: see why: walferry status --state file:state
-    hint: to start over, move state and disk/copy.db (with disk/copy.db-wal, if there is one) away and run again: all tables are copied anew
+    hint: once the cause is gone: walferry retry --state file:state, and run again
     ");
 }
 
@@ -381,7 +428,7 @@ fn the_disk_of_a_file_of_lines_is_full() {
     error: the end was reached without 1 of the tables
     cause: public.big
     hint: see why: walferry status --state file:state
-    hint: to start over, move state, disk/lines and disk/lines.walferry away and run again: all tables are copied anew
+    hint: once the cause is gone: walferry retry --state file:state, and run again
     ");
     disk.grow("64m");
     call().caught_up().run();

@@ -50,7 +50,7 @@ fn the_role_may_not_read_one_table() {
     error: the end was reached without 1 of the tables
     cause: public.items
     hint: see why: walferry status --state file:state
-    hint: to start over, move state and copy.db (with copy.db-wal, if there is one) away and run again: all tables are copied anew
+    hint: once the cause is gone: walferry retry --state file:state, and run again
     ");
     // The other table went on.
     world.assert_equal_tables("copy.db", &["orders"]);
@@ -78,6 +78,14 @@ fn the_role_may_not_read_one_table() {
     --- stderr
     ");
     world.sql(&hinted(&finished, "GRANT SELECT"));
+    let retried = world.walferry(&["retry", "--state", "file:state"]).run(LIMIT);
+    assert_snapshot!(world.shown(&retried), @r"
+    exit 0
+    --- stdout
+    public.items: the next run copies it
+    --- stderr
+    ");
+    world.call_as_ferry().works();
 }
 
 #[test]
@@ -95,7 +103,7 @@ fn the_role_may_not_read_the_schema() {
     error: the end was reached without 1 of the tables
     cause: hidden.t
     hint: see why: walferry status --state file:state
-    hint: to start over, move state and copy.db (with copy.db-wal, if there is one) away and run again: all tables are copied anew
+    hint: once the cause is gone: walferry retry --state file:state, and run again
     ");
     world.assert_equal_tables("copy.db", &["orders", "items"]);
 }

@@ -123,7 +123,7 @@ fn no_replication_slot_is_left_for_copies() {
     error: the end was reached without 2 of the tables
     cause: public.orders, public.items
     hint: see why: walferry status --state file:state
-    hint: to start over, move state and copy.db (with copy.db-wal, if there is one) away and run again: all tables are copied anew
+    hint: once the cause is gone: walferry retry --state file:state, and run again
     ");
     world.assert_main_slots(1);
 }

@@ -56,7 +56,7 @@ fn without_a_key_and_an_identity_the_source_takes_inserts_only() {
     error: the end was reached without 1 of the tables
     cause: public.notes
     hint: see why: walferry status --state file:state
-    hint: to start over, move state and copy.db (with copy.db-wal, if there is one) away and run again: all tables are copied anew
+    hint: once the cause is gone: walferry retry --state file:state, and run again
     ");
 }
 
@@ -87,7 +87,7 @@ fn a_column_that_is_added_stops_its_table_with_both_shapes() {
     error: the end was reached without 1 of the tables
     cause: public.items
     hint: see why: walferry status --state file:state
-    hint: to start over, move state and copy.db (with copy.db-wal, if there is one) away and run again: all tables are copied anew
+    hint: once the cause is gone: walferry retry --state file:state, and run again
     ");
     world.assert_equal_tables("copy.db", &["orders"]);
 }
@@ -117,7 +117,7 @@ fn a_table_of_a_name_that_needs_quotes() {
     error: the end was reached without 1 of the tables
     cause: public.Odd "Name
     hint: see why: walferry status --state file:state
-    hint: to start over, move state and copy.db (with copy.db-wal, if there is one) away and run again: all tables are copied anew
+    hint: once the cause is gone: walferry retry --state file:state, and run again
     "#);
     let status = world.walferry(&["status", "--state", "file:state"]).run(LIMIT);
     assert_eq!(status.code, Some(5));

@@ -53,7 +53,8 @@ impl<R> Pipeline<R> {
     pub(super) fn err_attempt(&mut self, run: &mut CopyRun<R>, reason: String, policy: Policy) {
         let table = run.table;
         self.ledger.edit_table(table, |entry| entry.phase = Phase::errored(&reason, policy));
-        self.report(Notice::TableErrored { table, reason, fault: None });
+        let (retry_in, fault) = (None, None);
+        self.report(Notice::TableErrored { table, reason, policy, retry_in, fault });
         self.cancel_attempt(run);
     }
 }

@@ -109,10 +109,9 @@ impl<R> Pipeline<R> {
         };
         let (table, reason) = (run.table, fault.to_string());
         self.ledger.edit_table(table, |entry| entry.phase = Phase::errored(&reason, policy));
-        if policy == Policy::Timed {
-            self.wait_for_retry(table);
-        }
-        self.report(Notice::TableErrored { table, reason, fault: Some(fault) });
+        let retry_in = if policy == Policy::Timed { self.wait_for_retry(table) } else { None };
+        let fault = Some(fault);
+        self.report(Notice::TableErrored { table, reason, policy, retry_in, fault });
         self.cancel_attempt(run);
     }
 }

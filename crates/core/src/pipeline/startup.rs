@@ -203,7 +203,7 @@ impl<R> Pipeline<R> {
             let (expected, found) = (expected.to_owned(), found.to_owned());
             source_fault(FaultKind::IdentityMismatch { field, expected, found }, "")
         };
-        if record.destination_id != self.config.destination.id {
+        if record.destination_id != self.config.destination.id && record.attempt_seq > 0 {
             let found = &self.config.destination.id;
             return Err(mismatch("destination", &record.destination_id, found));
         }
@@ -231,6 +231,7 @@ impl<R> Pipeline<R> {
             return Err(source_fault(kind, ""));
         }
         self.adopt_or_compare_identity(&facts)?;
+        self.adopt_destination();
         self.report(Notice::SourceIdentified {
             version: facts.version,
             timeline: facts.seen.timeline,
@@ -242,6 +243,15 @@ impl<R> Pipeline<R> {
         let has_slot = self.ledger.record().initial_lsn.is_some();
         self.start_startup(if has_slot { StartupOp::Inspect } else { StartupOp::ListLeftovers });
         Ok(())
+    }
+
+    /// S-04: until an attempt has begun nothing was offered to any destination, so another one may
+    /// take its place: a mistyped one can be put right.
+    fn adopt_destination(&mut self) {
+        let id = self.config.destination.id.clone();
+        if self.ledger.record().destination_id != id {
+            self.ledger.edit_head(|record| record.destination_id = id);
+        }
     }
 
     fn adopt_or_compare_identity(&mut self, facts: &ServerFacts) -> Result<(), Fault> {

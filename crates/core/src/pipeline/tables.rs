@@ -1,5 +1,7 @@
 //! The listing meets the record (T-05, T-09..T-11, U-13), and what becomes of a table that stops.
 
+use core::time::Duration;
+
 use super::Pipeline;
 use crate::fault::Fault;
 use crate::ids::TableId;
@@ -48,8 +50,8 @@ impl<R> Pipeline<R> {
         let Some(entry) = self.ledger.table(table) else {
             let buried = self.ledger.record().tombstones.get(&table);
             let attempt = buried.and_then(|tombstone| tombstone.attempt);
-            self.ledger.insert_table(table, TableEntry::pending(name, stamp, attempt));
-            self.report(Notice::TableAdded { table });
+            self.ledger.insert_table(table, TableEntry::pending(name.clone(), stamp, attempt));
+            self.report(Notice::TableAdded { table, name });
             return;
         };
         if entry.stamp != stamp {
@@ -108,8 +110,8 @@ impl<R> Pipeline<R> {
 
     /// Y-08: a timed table waits its delay anew at every start. After deaths the delay grows with
     /// the deaths that were too many, after failures with the tries.
-    pub(super) fn wait_for_retry(&mut self, table: TableId) {
-        let Some(entry) = self.ledger.table(table) else { return };
+    pub(super) fn wait_for_retry(&mut self, table: TableId) -> Option<Duration> {
+        let entry = self.ledger.table(table)?;
         let too_many = u64::from(entry.deaths).saturating_sub(self.config.limits.retries_max);
         let n = match u32::try_from(too_many) {
             Ok(0) => entry.tries.max(1),
@@ -118,6 +120,7 @@ impl<R> Pipeline<R> {
         };
         let delay = retry::delay(&self.config.limits, self.seed.random(), table.0, n);
         self.timers.set(Wakeup::Retry(table), self.now.after(delay));
+        Some(delay)
     }
 
     /// U-14: deadlines begin when the run does, however long start-up took.
@@ -149,7 +152,8 @@ impl<R> Pipeline<R> {
             entry.phase = Phase::errored(&reason, Policy::Manual);
             entry.schema = None;
         });
-        self.report(Notice::TableErrored { table, reason, fault });
+        let policy = Policy::Manual;
+        self.report(Notice::TableErrored { table, reason, policy, retry_in: None, fault });
     }
 }
 

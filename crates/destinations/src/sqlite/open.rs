@@ -1,5 +1,7 @@
 //! Opening the file and claiming it for a pipeline and an epoch (DS-16).
 
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -70,12 +72,16 @@ fn look(file: &Path) -> Result<(), DestinationError> {
     if file.is_dir() {
         return manual("it is a folder; name a file in it".to_owned());
     }
-    match file.parent() {
-        Some(folder) if !folder.is_dir() => {
-            let folder = folder.display();
-            manual(format!("its folder does not exist; create it: mkdir -p '{folder}'"))
+    if let Some(folder) = file.parent().filter(|folder| !folder.is_dir()) {
+        let folder = folder.display();
+        return manual(format!("its folder does not exist; create it: mkdir -p '{folder}'"));
+    }
+    // SQLite would find out later, with files beside it that nobody may write to either.
+    match OpenOptions::new().write(true).open(file) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            manual("it may not be written to; give this user the right to write to it".to_owned())
         }
-        Some(_) | None => Ok(()),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 
