@@ -111,7 +111,7 @@ impl Cluster {
             certs,
             server: None,
             watchdog: Some(watchdog),
-            keep: env::var_os("WALFERRY_KEEP").is_some(),
+            keep: false,
         };
         cluster.start();
         if cluster.has_password() {
@@ -344,6 +344,8 @@ impl Drop for Cluster {
         }
         let Some(home) = self.home.take() else { return };
         if self.keep {
+            drop(home.keep());
+        } else if env::var_os("WALFERRY_KEEP").is_some() {
             eprintln!("kept: {}", home.keep().display());
         } else if home.close().is_err() {
             return;

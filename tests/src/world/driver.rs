@@ -26,6 +26,7 @@ impl World {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.processes.to_be_bytes());
         let record = self.store.persisted().cloned();
+        let loaded_epoch = record.as_ref().map_or(0, |record| record.epoch.0);
         let handovers = record.iter().flat_map(|record| &*record.tables);
         let handovers = handovers
             .filter_map(|(&table, entry)| Some((table, entry.phase.handover()?)))
@@ -40,6 +41,7 @@ impl World {
             pipeline,
             working: std::collections::BTreeMap::new(),
             reads: std::collections::BTreeMap::new(),
+            loaded_epoch,
             handovers,
         });
         self.drain();
@@ -167,7 +169,11 @@ impl World {
     fn begin(&mut self, op: OpId, work: Work<Row>) {
         self.destination.begin(op, &work);
         match &work {
-            Work::Save { record, .. } => self.store.begin(op, std::sync::Arc::clone(record)),
+            Work::Save { record, .. } => {
+                let loaded = self.process.as_ref().map_or(0, |process| process.loaded_epoch);
+                assert_eq!(record.epoch.0, loaded + 1, "each run raises the epoch once (U-13)");
+                self.store.begin(op, std::sync::Arc::clone(record));
+            }
             Work::BeginCopy(start) => {
                 let entry =
                     self.store.persisted().and_then(|record| record.tables.get(&start.table));

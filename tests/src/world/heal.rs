@@ -81,6 +81,9 @@ impl World {
     fn compare(&self) {
         self.judge();
         for (&table, found) in &self.source.tables {
+            let entry = self.store.persisted().and_then(|record| record.tables.get(&table));
+            let stamp = entry.map(|entry| entry.stamp.membership);
+            assert_eq!(stamp, Some(found.membership), "stamp of {} (T-11)", table_name(table));
             let target = self.destination.durable.get(&table).map(|target| target.rows());
             assert_eq!(target.as_ref(), Some(&found.rows), "table {}", table_name(table));
         }

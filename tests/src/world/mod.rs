@@ -68,6 +68,8 @@ struct Process {
     working: BTreeMap<OpId, (Work<Row>, bool)>,
     /// Snapshot rows still to be handed over, by `ReadRange`.
     reads: BTreeMap<OpId, Read>,
+    /// Ownership number of the record that it loaded, 0 without one.
+    loaded_epoch: u64,
     /// Handovers as the pipeline told them.
     handovers: BTreeMap<TableId, Position>,
 }

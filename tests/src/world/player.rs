@@ -118,7 +118,7 @@ impl Player {
         if !self.world.is_alive() {
             if self.dice.chance(20) {
                 self.commit();
-            } else if self.dice.chance(3) {
+            } else if self.dice.chance(15) {
                 self.join_anew();
             }
             self.world.start();

@@ -148,6 +148,24 @@ fn the_main_stream_is_lost_while_a_table_is_copied() {
     insta::assert_snapshot!(stage.text());
 }
 
+// an attempt that is not saved yet leaves no trace
+#[test]
+fn the_main_stream_is_lost_while_an_attempt_is_not_saved_yet() {
+    let mut stage = Stage::with(3, |config| config.limits.copy_concurrency = 2);
+    stage.world.start();
+    stage.until(|work| matches!(work, Work::CloseCopy { .. }));
+    stage.world.trace.take();
+    stage.commit(&[Edit::Put(A, 1)]);
+    stage.read_main();
+    stage.finish(|work| matches!(work, Work::WriteChanges(_)));
+    stage.say("the copy of c begins while another save is in flight");
+    stage.finish(|work| matches!(work, Work::CloseCopy { .. }));
+    lose_main(&mut stage);
+    stage.finish(is_save);
+    stage.finish(is_save);
+    insta::assert_snapshot!(stage.text());
+}
+
 // K-27: the guard counts what ends at the guard, in a row
 #[test]
 fn a_table_is_truncated_before_its_lock() {

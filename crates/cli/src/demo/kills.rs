@@ -70,7 +70,7 @@ pub(super) fn plan(rng: &mut fastrand::Rng, kills: usize, rows: u64) -> Vec<Kill
             } else if (number - copying) % 3 == 2 {
                 (Aim::Any, rng.u64(0..1_200))
             } else {
-                (Aim::Streaming, rng.u64(100..2_500))
+                (Aim::Streaming, rng.u64(100..3_000))
             };
             Kill { aim, delay: Duration::from_millis(millis) }
         })
@@ -109,27 +109,34 @@ pub(super) fn make(
 ) -> Result<Kills, Failure> {
     let required = Kills::required(plan.len());
     let extra = Kill { aim: Aim::Streaming, delay: Duration::from_millis(500) };
-    let mut kills = Kills::default();
+    let (mut kills, mut last) = (Kills::default(), Seen::default());
     for kill in plan.iter().chain(std::iter::repeat_n(&extra, EXTRA)) {
         if kills.all() >= plan.len() && kills.streaming >= required.streaming {
             break;
         }
-        let made = make_one(program, writer, *kill)?;
+        let made = make_one(program, writer, *kill, &last)?;
         kills.count(made.moment);
         report(kills.all(), &made)?;
+        last = made.seen;
     }
     Ok(kills)
 }
 
-fn make_one(program: &Program, writer: &Writer, kill: Kill) -> Result<Made, Failure> {
+fn make_one(program: &Program, writer: &Writer, kill: Kill, last: &Seen) -> Result<Made, Failure> {
+    // What the run before left in the record and at the server does not count.
+    let is_copying = |seen: &Seen| seen.epoch > last.epoch && seen.is_copying();
+    let all_stream = |seen: &Seen| {
+        seen.epoch > last.epoch
+            && seen.sender.is_some()
+            && seen.sender != last.sender
+            && seen.all_handed_over(TABLES.len())
+    };
     let mut running = program.run(&[])?;
     match kill.aim {
         Aim::Copying => await_aim(program, writer, &mut running, false, |seen| {
-            seen.is_copying() || seen.all_handed_over(TABLES.len())
+            is_copying(seen) || seen.all_handed_over(TABLES.len())
         })?,
-        Aim::Streaming => await_aim(program, writer, &mut running, true, |seen| {
-            seen.streams && seen.all_handed_over(TABLES.len())
-        })?,
+        Aim::Streaming => await_aim(program, writer, &mut running, true, all_stream)?,
         Aim::Any => {}
     }
     thread::sleep(kill.delay);
@@ -139,9 +146,9 @@ fn make_one(program: &Program, writer: &Writer, kill: Kill) -> Result<Made, Fail
     running.kill();
     // The record survives the kill: a copy that was over by then was not hit.
     let left = program.status(false)?;
-    let moment = if seen.is_copying() && left.is_copying() {
+    let moment = if is_copying(&seen) && left.is_copying() {
         Moment::Copying
-    } else if seen.streams && seen.all_handed_over(TABLES.len()) {
+    } else if all_stream(&seen) {
         Moment::Streaming
     } else {
         Moment::Between

@@ -38,8 +38,10 @@ pub(super) struct Running {
 pub(super) struct Seen {
     /// Name of the main slot, once there is a record.
     pub(super) slot: Option<String>,
-    /// Whether somebody reads the main slot; only if the source was asked.
-    pub(super) streams: bool,
+    /// Ownership of the record: each run raises it before it does anything.
+    pub(super) epoch: u64,
+    /// The server's process that sends the main stream, if there is one and the source was asked.
+    pub(super) sender: Option<u64>,
     /// Phase by table.
     pub(super) phases: BTreeMap<String, String>,
 }
@@ -181,7 +183,8 @@ impl Seen {
         });
         Self {
             slot: status["pipeline"]["slot"].as_str().map(str::to_owned),
-            streams: status["slot"]["active_pid"].is_number(),
+            epoch: status["pipeline"]["epoch"].as_u64().unwrap_or(0),
+            sender: status["slot"]["active_pid"].as_u64(),
             phases: phases.collect(),
         }
     }
@@ -238,7 +241,7 @@ mod tests {
     #[test]
     fn phases_are_read_from_the_status() {
         let status = serde_json::json!({
-            "pipeline": { "slot": "walferry_1" },
+            "pipeline": { "slot": "walferry_1", "epoch": 3 },
             "slot": { "active_pid": 7 },
             "tables": [
                 { "name": "public.a", "phase": "copying" },
@@ -249,7 +252,8 @@ mod tests {
         let seen = Seen::of(&status);
         assert_eq!(seen.slot.as_deref(), Some("walferry_1"));
         assert_eq!(seen.text(), "1 copying, 1 catchup, 1 ready");
-        assert!(seen.streams && seen.is_copying() && seen.is_handed_over("b"));
+        assert_eq!((seen.epoch, seen.sender), (3, Some(7)));
+        assert!(seen.is_copying() && seen.is_handed_over("b"));
         assert!(!seen.is_handed_over("a") && !seen.all_handed_over(3));
         assert_eq!(
             Seen::of(&serde_json::json!({ "pipeline": null, "tables": [] })),

@@ -45,7 +45,7 @@ pub(super) fn kills_head() -> String {
 
 /// One kill.
 pub(super) fn kill(number: usize, made: &Made) -> String {
-    let stream = if made.seen.streams { ", main stream runs" } else { "" };
+    let stream = if made.seen.sender.is_some() { ", main stream runs" } else { "" };
     format!(
         "{number:>4}  {:<7}  {:<9}  {}{stream}\n",
         units::time(made.age),

@@ -5,8 +5,9 @@
 
 use crate::demo::schema::{self, Sizes};
 
-/// Transactions of the first session before it truncates two tables in one statement.
-const TRUNCATE_BOTH_AT: u64 = 60;
+/// Transactions of the first session from one statement that truncates two tables to the next: late
+/// enough that the first of them finds both tables streaming.
+const TRUNCATE_BOTH_EVERY: u64 = 600;
 
 /// What comes before the command that undoes a savepoint, so that the reader of psql's answers can
 /// tell it from a rolled back transaction.
@@ -86,7 +87,7 @@ impl Script {
     pub(super) fn transaction(&mut self, inbox_too: bool) -> String {
         let inbox_too = inbox_too && self.session == 0;
         self.with_inbox += u64::from(inbox_too);
-        if inbox_too && self.with_inbox == TRUNCATE_BOTH_AT {
+        if inbox_too && self.with_inbox.is_multiple_of(TRUNCATE_BOTH_EVERY) {
             return self.truncate_both();
         }
         let mut sql = String::from("BEGIN;\n");
@@ -101,6 +102,12 @@ impl Script {
         }
         sql.push_str(if self.rng.u8(..8) == 0 { "ROLLBACK;\n" } else { "COMMIT;\n" });
         sql
+    }
+
+    /// What is still owed when the writer stops: one statement that truncates two tables.
+    pub(super) fn last(&mut self) -> Option<String> {
+        let is_owed = (1..TRUNCATE_BOTH_EVERY).contains(&self.with_inbox);
+        is_owed.then(|| self.truncate_both())
     }
 
     fn savepoint(&mut self, sql: &mut String, inbox_too: bool) {
@@ -271,7 +278,7 @@ mod tests {
         (0..SESSIONS)
             .map(|session| {
                 let mut script = Script::new(seed, session, sizes);
-                (0..300).map(|step| script.transaction(step > 20)).collect()
+                (0..700).map(|step| script.transaction(step > 20)).collect()
             })
             .collect()
     }
@@ -303,6 +310,18 @@ mod tests {
             assert!(all.contains(piece), "{piece}");
         }
         assert!(!sessions[1].contains("inbox") && !sessions[1].contains("TRUNCATE"));
+    }
+
+    #[test]
+    fn two_tables_are_truncated_at_the_end_if_not_before() {
+        let mut script = Script::new(1, 0, Sizes::of(2_000));
+        assert_eq!(script.last(), None);
+        script.transaction(true);
+        assert!(script.last().is_some_and(|sql| sql.contains("TRUNCATE audit, inbox;")));
+        for _ in 0..TRUNCATE_BOTH_EVERY {
+            script.transaction(true);
+        }
+        assert_eq!(script.last(), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::demo::schema::Sizes;
 use crate::demo::script::{SESSIONS, Script, UNDO};
 
 /// Time between two transactions of a session: a load that leaves the machine room to copy.
-const PACE: Duration = Duration::from_millis(8);
+const PACE: Duration = Duration::from_millis(5);
 
 /// What was written, as the server counted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,14 +123,24 @@ impl Psql {
         while !orders.stop.load(Ordering::Relaxed) {
             let next = Instant::now() + PACE;
             let sql = script.transaction(orders.inbox_too.load(Ordering::Relaxed));
-            let done = self.input.as_mut().map(|input| input.write_all(sql.as_bytes()));
-            match (done, Transaction::follow(&mut self.answers)) {
-                (Some(Ok(())), Some(transaction)) => transaction.count(&mut written),
-                _ => return Err(self.failure()),
-            }
+            self.transact(&sql, &mut written)?;
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }
+        if let Some(sql) = script.last() {
+            self.transact(&sql, &mut written)?;
+        }
         Ok(written)
+    }
+
+    fn transact(&mut self, sql: &str, written: &mut Written) -> Result<(), Failure> {
+        let sent = self.input.as_mut().map(|input| input.write_all(sql.as_bytes()));
+        match (sent, Transaction::follow(&mut self.answers)) {
+            (Some(Ok(())), Some(transaction)) => {
+                transaction.count(written);
+                Ok(())
+            }
+            _ => Err(self.failure()),
+        }
     }
 
     fn failure(&mut self) -> Failure {

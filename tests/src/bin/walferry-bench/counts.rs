@@ -42,16 +42,16 @@ impl Counts {
     }
 }
 
-/// SQL for values, NULLs and bytes of one row of `columns`, each a sum to be used in an aggregate.
+/// SQL for rows, values, NULLs and bytes of `columns`, as aggregates. `format` gives the text that
+/// goes over the wire; a cast to text would not, for `boolean` and `char(n)`.
 pub(crate) fn sums(columns: &[&str]) -> String {
     let values = columns.iter().map(|column| format!("count({column})")).collect::<Vec<_>>();
-    let bytes =
-        columns.iter().map(|column| format!("coalesce(sum(octet_length({column}::text)), 0)"));
     let values = values.join(" + ");
+    let text: Vec<_> = columns.iter().map(|column| format!("format('%s', {column})")).collect();
     format!(
-        "count(*), {values}, count(*) * {} - ({values}), {}",
+        "count(*), {values}, count(*) * {} - ({values}), coalesce(sum(octet_length({})), 0)",
         columns.len(),
-        bytes.collect::<Vec<_>>().join(" + ")
+        text.join(" || ")
     )
 }
 
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(
             sums(&["a", "b"]),
             "count(*), count(a) + count(b), count(*) * 2 - (count(a) + count(b)), \
-             coalesce(sum(octet_length(a::text)), 0) + coalesce(sum(octet_length(b::text)), 0)"
+             coalesce(sum(octet_length(format('%s', a) || format('%s', b))), 0)"
         );
     }
 }

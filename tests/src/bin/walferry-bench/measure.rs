@@ -14,6 +14,8 @@ pub(crate) struct Usage {
     pub(crate) wall: Duration,
     /// User and system time of all its threads.
     pub(crate) cpu: Duration,
+    /// What of it was spent inside the system.
+    pub(crate) system: Duration,
     /// Peak of its resident memory in bytes.
     pub(crate) memory: u64,
 }
@@ -34,8 +36,8 @@ pub(crate) fn measure(mut command: Command, log: &Path) -> Result<Usage, String>
         let tail: Vec<_> = tail.into_iter().rev().collect();
         return Err(failed(&format!("{}\n{}", ended.status, tail.join("\n"))));
     }
-    let cpu = ended.rusage.utime + ended.rusage.stime;
-    Ok(Usage { wall, cpu, memory: ended.rusage.maxrss })
+    let (user, system) = (ended.rusage.utime, ended.rusage.stime);
+    Ok(Usage { wall, cpu: user + system, system, memory: ended.rusage.maxrss })
 }
 
 impl Usage {
@@ -49,6 +51,7 @@ impl Usage {
         Self {
             wall: middle(runs.iter().map(|run| run.wall)),
             cpu: middle(runs.iter().map(|run| run.cpu)),
+            system: middle(runs.iter().map(|run| run.system)),
             memory: middle(runs.iter().map(|run| run.memory)),
         }
     }
@@ -91,6 +94,7 @@ mod tests {
         let run = |wall, cpu, memory| Usage {
             wall: Duration::from_secs(wall),
             cpu: Duration::from_secs(cpu),
+            system: Duration::from_secs(cpu),
             memory,
         };
         let median = Usage::median(&[run(1, 9, 5), run(2, 8, 5), run(3, 1, 4)]);

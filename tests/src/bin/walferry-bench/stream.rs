@@ -4,7 +4,7 @@
 //! walferry has a slot of its own name, which is made by a first run on the empty table; its state
 //! and its file of that moment are put back before each run.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::BenchArgs;
@@ -60,7 +60,7 @@ fn load(transactions: u64) -> String {
         &format!(
             "DELETE FROM mixed WHERE id > (t + 1) * {inserts} - {deletes} AND id <= (t + 1) * {inserts}"
         ),
-        "count(*), count(*), count(*) * 5, coalesce(sum(octet_length(id::text)), 0)",
+        "count(*), count(*), count(*) * 5, coalesce(sum(octet_length(format('%s', id))), 0)",
     );
     format!(
         "DO $$
@@ -92,6 +92,8 @@ pub(crate) fn run(args: &BenchArgs) -> Results {
     server.sql("SELECT pg_create_logical_replication_slot('base', 'pgoutput')");
     server.load(&format!("{transactions} transactions"), &load(transactions));
     let expected = server.counts("SELECT * FROM expected");
+    // Commits did not wait for their WAL to be flushed; from here on all of it is.
+    server.sql("CHECKPOINT");
     let until = server.sql("SELECT pg_current_wal_flush_lsn()");
     let work = contest(&server, &null, &sqlite, expected, &until, args.runs());
     say(&work.markdown());
@@ -176,12 +178,11 @@ impl Prepared {
             prepared.slot
         ));
         server.drop_slot(&prepared.slot);
-        let kept = copy_dir(&prepared.state(server), &prepared.kept(server));
-        kept.and_then(|()| match prepared.file() {
-            Some(file) => std::fs::copy(file, prepared.kept(server).join("file")).map(drop),
-            None => Ok(()),
-        })
-        .unwrap_or_else(|error| panic!("the state of {name} cannot be kept: {error}"));
+        let mut kept = copy_dir(&prepared.state(server), &prepared.kept(server));
+        if let Some(file) = prepared.file() {
+            kept = kept.and(std::fs::copy(file, prepared.kept_file(server)).map(drop));
+        }
+        kept.unwrap_or_else(|error| panic!("the state of {name} cannot be kept: {error}"));
         prepared
     }
 
@@ -196,7 +197,7 @@ impl Prepared {
         let mut back = copy_dir(&self.kept(server), &state);
         if let Some(file) = self.file() {
             remove(Path::new(file));
-            back = back.and_then(|()| std::fs::rename(state.join("file"), file));
+            back = back.and(std::fs::copy(self.kept_file(server), file).map(drop));
         }
         back.unwrap_or_else(|error| panic!("the state of {} is not put back: {error}", self.name));
         let usage = self.measured(server);
@@ -209,15 +210,19 @@ impl Prepared {
         measure(command, &self.log(server)).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    fn state(&self, server: &Server) -> std::path::PathBuf {
+    fn state(&self, server: &Server) -> PathBuf {
         server.path(&format!("{}-state", self.name))
     }
 
-    fn kept(&self, server: &Server) -> std::path::PathBuf {
+    fn kept(&self, server: &Server) -> PathBuf {
         server.path(&format!("{}-kept", self.name))
     }
 
-    fn log(&self, server: &Server) -> std::path::PathBuf {
+    fn kept_file(&self, server: &Server) -> PathBuf {
+        server.path(&format!("{}-kept.db", self.name))
+    }
+
+    fn log(&self, server: &Server) -> PathBuf {
         server.path(&format!("{}.log", self.name))
     }
 

@@ -53,6 +53,10 @@ impl Contender {
         Self { name: name.into(), runs: Vec::new(), counted: Vec::new(), is_judged: false }
     }
 
+    fn system_micros(&self, rows: u64) -> f64 {
+        Usage::median(&self.runs).system.as_secs_f64() * 1e6 / rows as f64
+    }
+
     fn cpu_micros(&self, rows: u64) -> f64 {
         Usage::median(&self.runs).cpu.as_secs_f64() * 1e6 / rows as f64
     }
@@ -68,8 +72,8 @@ impl Work {
         let unit = self.unit;
         let one = unit.trim_end_matches('s');
         let mut text = format!(
-            "\n### {}\n\n| contender | seconds | {unit}/s | CPU us/{one} | peak RSS MiB | of the first |\n\
-             |---|---:|---:|---:|---:|---:|\n",
+            "\n### {}\n\n| contender | seconds | {unit}/s | CPU us/{one} | of it system | peak RSS MiB | of the first |\n\
+             |---|---:|---:|---:|---:|---:|---:|\n",
             self.name
         );
         let rows = self.expected.rows as f64;
@@ -79,10 +83,11 @@ impl Work {
             let seconds = median.wall.as_secs_f64();
             let share = first.map_or(0.0, |first| first.as_secs_f64() / seconds);
             text.push_str(&format!(
-                "| {} | {seconds:.2} | {} | {:.2} | {:.0} | {:.0} % |\n",
+                "| {} | {seconds:.2} | {} | {:.2} | {:.2} | {:.0} | {:.0} % |\n",
                 contender.name,
                 grouped(rows / seconds),
                 contender.cpu_micros(self.expected.rows),
+                contender.system_micros(self.expected.rows),
                 contender.memory_mib(),
                 share * 100.0
             ));
@@ -154,9 +159,10 @@ mod tests {
     use super::*;
 
     fn results(counted: Option<Counts>) -> Results {
-        let usage = |millis, memory| Usage {
+        let usage = |millis: u64, memory: u64| Usage {
             wall: Duration::from_millis(millis),
             cpu: Duration::from_millis(millis / 2),
+            system: Duration::from_millis(millis / 10),
             memory: memory << 20,
         };
         let mut judged = Contender::new("walferry into null:");
@@ -176,9 +182,9 @@ mod tests {
     #[test]
     fn the_table_compares_with_the_first() {
         let text = results(None).0[0].markdown();
-        assert!(text.contains("| psql | 0.40 | 2,500,000 | 0.20 | 8 | 100 % |\n"), "{text}");
+        assert!(text.contains("| psql | 0.40 | 2,500,000 | 0.20 | 0.04 | 8 | 100 % |\n"), "{text}");
         assert!(
-            text.contains("| walferry into null: | 0.50 | 2,000,000 | 0.25 | 65 | 80 % |\n"),
+            text.contains("| walferry into null: | 0.50 | 2,000,000 | 0.25 | 0.05 | 65 | 80 % |\n"),
             "{text}"
         );
     }
