@@ -40,8 +40,10 @@ const SMALL_BYTES: usize = 16 << 10;
 const COALESCE: Duration = Duration::from_millis(2);
 /// Reads that come within this of each other are load.
 const BUSY: Duration = Duration::from_micros(500);
-/// So many of them in a row are load and not one transaction.
+/// So many of them are load and not one transaction.
 const BUSY_READS: u32 = 8;
+/// Less than this after a rest is no load: half a megabyte a second.
+const QUIET_BYTES: usize = 1 << 10;
 /// Bytes without a whole event are told this often.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// Longest time for the last confirmation of a stream that closes.
@@ -127,7 +129,7 @@ pub(crate) async fn start(
             done: (0, 0),
             wishes,
             out: sender,
-            pace: Pace { last: Instant::now(), busy: 0 },
+            pace: Pace::new(Instant::now()),
             told: Instant::now(),
         };
         reader.run().await;
@@ -379,17 +381,33 @@ fn decode(
 struct Pace {
     /// End of the last read.
     last: Instant,
-    /// Small reads in a row that came at once.
+    /// Reads that came at once, less those that did not.
     busy: u32,
+    /// Under load: small reads are followed by a rest.
+    load: bool,
 }
 
 impl Pace {
-    /// Whether a rest after this read of `bytes` would make the next one larger.
+    fn new(now: Instant) -> Self {
+        Self { last: now, busy: 0, load: false }
+    }
+
+    /// Whether a rest after this read of `bytes` would make the next one larger. Load begins with
+    /// reads that come at once, and goes on while a rest brings enough: a single gap, which a busy
+    /// machine makes all the time, does not end it.
     fn is_load(&mut self, now: Instant, bytes: usize) -> bool {
         let at_once = now.duration_since(self.last) < BUSY;
         self.last = now;
-        self.busy = if at_once { (self.busy + 1).min(BUSY_READS) } else { 0 };
-        self.busy == BUSY_READS && bytes < SMALL_BYTES
+        if self.load {
+            self.load = bytes >= QUIET_BYTES;
+        } else {
+            self.busy = if at_once { self.busy + 1 } else { self.busy / 2 };
+            self.load = self.busy >= BUSY_READS;
+        }
+        if self.load {
+            self.busy = 0;
+        }
+        self.load && bytes < SMALL_BYTES
     }
 }
 
@@ -397,6 +415,23 @@ impl Pace {
 mod tests {
     use super::*;
     use walferry_core::lsn::Lsn;
+
+    #[test]
+    fn load_outlasts_a_gap_and_ends_when_a_rest_brings_little() {
+        let mut now = Instant::now();
+        let mut pace = Pace::new(now);
+        let mut read = |micros, bytes| {
+            now += Duration::from_micros(micros);
+            pace.is_load(now, bytes)
+        };
+        assert!((0..7).all(|_| !read(50, 200)), "one transaction is no load");
+        assert!(read(50, 200));
+        assert!(read(5_000, 4_000), "a gap does not end it");
+        assert!(!read(50, SMALL_BYTES), "a large read needs no rest");
+        assert!(read(50, 4_000));
+        assert!(!read(2_000, 500), "a rest brought little");
+        assert!(!read(1_000, 500), "a transaction each millisecond is no load");
+    }
 
     //
     #[test]
@@ -415,20 +450,6 @@ mod tests {
         let parsed = next_frame(&frame, 1024).unwrap().unwrap();
         assert_eq!((parsed.tag, parsed.size()), (b'd', frame.len()));
         assert_eq!((parsed.body[0], parsed.body[8], parsed.body[33]), (b'r', 7, 1));
-    }
-
-    #[test]
-    fn only_a_run_of_small_reads_is_load() {
-        let start = Instant::now();
-        let mut pace = Pace { last: start, busy: 0 };
-        let at = |us| start + Duration::from_micros(us);
-        for read in 1..u64::from(BUSY_READS) {
-            assert!(!pace.is_load(at(read * 100), 100), "{read}");
-        }
-        assert!(pace.is_load(at(900), 100));
-        assert!(!pace.is_load(at(1_000), SMALL_BYTES), "a large read needs no rest");
-        assert!(pace.is_load(at(1_100), 100));
-        assert!(!pace.is_load(at(9_000), 100), "a pause ends it");
     }
 
     //

@@ -15,7 +15,7 @@ use clap::Args;
 /// Read at once, at most.
 const BUFFER: usize = 256 << 10;
 /// The server writes each row by itself. Whoever reads each row by itself spends its time, and the
-/// server's, on waking up; so after a read of less than this there is a pause.
+/// server's, on waking up; who is told to pauses after a read of less than this.
 const READ_MIN: usize = 16 << 10;
 const PAUSE: Duration = Duration::from_millis(2);
 /// Pace of feedback, as walferry's.
@@ -34,6 +34,9 @@ pub(crate) struct DrainArgs {
     /// Where to end, as a plain number
     #[arg(long)]
     until: u64,
+    /// Pause after small reads
+    #[arg(long)]
+    pause: bool,
 }
 
 /// Drains; the number of row changes goes to standard error.
@@ -61,7 +64,7 @@ fn drain(args: &DrainArgs) -> io::Result<u64> {
             drain.feedback()?;
             next_feedback = Instant::now() + FEEDBACK;
         }
-        if read < READ_MIN && drain.position < args.until {
+        if args.pause && read < READ_MIN && drain.position < args.until {
             thread::sleep(PAUSE);
         }
     }

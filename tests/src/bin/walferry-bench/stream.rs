@@ -109,12 +109,14 @@ fn contest(
     runs: u16,
 ) -> Work {
     let mut raw = Contender::new("raw drain");
+    let mut pausing = Contender::new("raw drain that pauses 2 ms after small reads");
     let mut recvlogical = Contender::new("pg_recvlogical to /dev/null");
     let mut into_null = Contender::new("walferry into null:");
     let mut into_sqlite = Contender::new("walferry into sqlite:");
     into_null.is_judged = true;
     for _ in 0..runs {
-        raw.runs.push(drain(server, until, expected.rows));
+        raw.runs.push(drain(server, until, expected.rows, &[]));
+        pausing.runs.push(drain(server, until, expected.rows, &["--pause"]));
         recvlogical.runs.push(pg_recvlogical(server, until));
         into_null.runs.push(null.run(server));
         into_null.counted.push(Counts::of_log(&null.log(server), "changes"));
@@ -125,7 +127,7 @@ fn contest(
         name: format!("stream of {} changes, {per_transaction} per transaction", expected.rows),
         unit: "changes",
         expected,
-        contenders: vec![raw, recvlogical, into_null, into_sqlite],
+        contenders: vec![raw, pausing, recvlogical, into_null, into_sqlite],
         cpu_micros_max: 2.0,
     }
 }
@@ -139,12 +141,12 @@ fn read_copy(server: &Server, mut command: Command, log: &Path) -> Usage {
     usage
 }
 
-fn drain(server: &Server, until: &str, changes: u64) -> Usage {
+fn drain(server: &Server, until: &str, changes: u64, more: &[&str]) -> Usage {
     let end = server.sql(&format!("SELECT '{until}'::pg_lsn - '0/0'"));
     let own = std::env::current_exe().unwrap_or_else(|error| panic!("no path of this: {error}"));
     let mut command = Command::new(own);
     command.env_clear().args(["drain", "--port", &server.port().to_string()]);
-    command.args(["--database", DATABASE, "--publication", "mixed", "--until", &end]);
+    command.args(["--database", DATABASE, "--publication", "mixed", "--until", &end]).args(more);
     let log = server.path("drain.log");
     let usage = read_copy(server, command, &log);
     let seen = std::fs::read_to_string(log).unwrap_or_default();

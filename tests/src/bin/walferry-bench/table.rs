@@ -110,7 +110,7 @@ impl Results {
                             format!("counted {counted:?}, the source has {:?}", work.expected)
                         }
                     };
-                    found.push(format!("{}: {}: {text}", work.name, contender.name));
+                    found.push(format!("{}, {} {text}", work.name, contender.name));
                 }
             }
         }
@@ -124,7 +124,7 @@ impl Results {
             for contender in work.contenders.iter().filter(|contender| contender.is_judged) {
                 let mut hold = |what: &str, unit: &str, measured: f64, allowed: f64| {
                     budgets.push(Budget {
-                        what: format!("{}: {}: {what}", work.name, contender.name),
+                        what: format!("{}, {} {what}", work.name, contender.name),
                         measured: format!("{measured:.2} {unit}"),
                         allowed: format!("{allowed} {unit}"),
                         met: measured <= allowed,
