@@ -53,6 +53,10 @@ impl Timers {
         self.0.clear();
     }
 
+    pub(crate) fn clear_all_but(&mut self, timer: Wakeup) {
+        self.0.retain(|&other, _| other == timer);
+    }
+
     pub(crate) fn next(&self) -> Option<(Instant, Wakeup)> {
         self.0.iter().map(|(&timer, &at)| (at, timer)).min()
     }

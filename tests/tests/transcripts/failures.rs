@@ -262,3 +262,23 @@ fn accepted_work_is_flushed_saved_and_confirmed() {
     }
     insta::assert_snapshot!(stage.text());
 }
+
+// L-I3, Q-05: whatever fails in it, a stop ends within its budget, and says what failed
+#[test]
+fn a_failure_in_a_stop_ends_within_the_budget_of_the_stop() {
+    let mut stage = Stage::new(1);
+    stage.ready();
+    stage.commit(&[Edit::Put(A, 1)]);
+    stage.read_main();
+    stage.until(is_save);
+    stage.commit(&[Edit::Put(A, 2)]);
+    stage.read_main();
+    stage.world.stop();
+    stage.say("the save never returns, and the destination refuses what is drained");
+    refuse(&mut stage, destination(DestinationClass::Manual), |work| {
+        matches!(work, Work::WriteChanges(_))
+    });
+    stage.say("the save is waited for until the budget of the stop is used up");
+    stage.world.advance(Duration::from_secs(30));
+    insta::assert_snapshot!(stage.text());
+}

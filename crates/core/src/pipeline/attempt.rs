@@ -136,8 +136,6 @@ pub(super) struct CopyRun<R> {
     rows: Rows<R>,
     /// Operations outstanding, of the source and of the destination.
     running: BTreeSet<OpId>,
-    /// Whether there is anything to close at the source.
-    opened: bool,
     pub(super) stream: Option<Stream<R>>,
     gate: Gate,
     pub(super) lane: LaneState<R>,
@@ -167,7 +165,6 @@ impl<R> CopyRun<R> {
             reading: None,
             rows: Rows::default(),
             running: BTreeSet::new(),
-            opened: false,
             stream: None,
             gate: Gate::Open,
             lane: LaneState::default(),
@@ -473,7 +470,6 @@ impl<R> Pipeline<R> {
 
     fn open_snapshot(&mut self, run: &mut CopyRun<R>) {
         run.step = Step::Preparing;
-        run.opened = true;
         let (table, attempt, slot) = (run.table, run.number, run.slot.clone());
         let budget = Some(self.config.limits.slot_creation_ms);
         let work = Work::OpenSnapshot { table, attempt, slot };

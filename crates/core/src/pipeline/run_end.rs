@@ -9,6 +9,7 @@ use crate::fault::{Fault, FaultKind};
 use crate::notice::Outcome;
 use crate::record::Phase;
 use crate::retry::{self, Decision, Place};
+use crate::timers::Wakeup;
 
 /// Where a run stands (L-02).
 #[derive(Debug)]
@@ -98,7 +99,8 @@ impl<R> Pipeline<R> {
             | Decision::SlotLoss => fault,
         };
         self.life = Life::Failing(Failure { action, fault, last_save: false });
-        self.timers.clear_all();
+        // A failure in a stop still has to end within the stop's budget (L-I3).
+        self.timers.clear_all_but(Wakeup::StopBudget);
         self.cancel_all_but_saves();
     }
 
@@ -120,6 +122,14 @@ impl<R> Pipeline<R> {
         if first && !self.ledger.poisoned() && self.give_back_tries() {
             self.save();
             return true;
+        }
+        self.end_failed()
+    }
+
+    /// Ends a failing run with its own cause; whether it was failing.
+    pub(super) fn end_failed(&mut self) -> bool {
+        if !self.life.is_failing() {
+            return false;
         }
         let life = core::mem::replace(&mut self.life, Life::Ended);
         if let Life::Failing(Failure { action, fault, .. }) = life {

@@ -73,7 +73,7 @@ impl<R> Pipeline<R> {
 
     /// as safe as a crash.
     pub(super) fn cut_short(&mut self, why: &str) {
-        if self.life.is_ended() {
+        if self.life.is_ended() || self.end_failed() {
             return;
         }
         let fault = Fault::new(Origin::Core, FaultKind::StopTimeout, why);
