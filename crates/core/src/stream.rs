@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use crate::event::Event;
 use crate::ids::{Session, StreamId, TableId};
-use crate::lsn::{CommitLsn, Lsn, Position};
+use crate::lsn::{CommitLsn, Position};
 use crate::names;
 use crate::queue::Queue;
 use crate::schema::Relation;
 use crate::time::Instant;
+use crate::violation::Violation;
 
 /// Whether the driver may read more of a stream (B-05). It stops reading rows, nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,13 +82,6 @@ pub(crate) struct Received {
     pub(crate) misplaced_ddl: bool,
 }
 
-/// The driver sent events that contradict what it sent before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OrderBroken {
-    pub(crate) expected: Lsn,
-    pub(crate) found: Lsn,
-}
-
 impl<R> Stream<R> {
     /// A stream that is not open yet, with all positions at `start`.
     pub(crate) fn new(id: StreamId, session: Session, start: Position, now: Instant) -> Self {
@@ -111,12 +105,13 @@ impl<R> Stream<R> {
         }
     }
 
-    /// Takes events in: moves `received`, remembers what the server wants, queues the rest.
+    /// Takes events in: moves `received`, remembers what the server wants, queues the rest. Events
+    /// that contradict those before are the driver's fault.
     pub(crate) fn take_in(
         &mut self,
         events: Vec<Event<R>>,
         now: Instant,
-    ) -> Result<Received, OrderBroken> {
+    ) -> Result<Received, Violation> {
         self.heard = now;
         self.asked = false;
         let mut wants = Received::default();
@@ -124,7 +119,10 @@ impl<R> Stream<R> {
             match event {
                 Event::Begin { commit, .. } => {
                     if self.reading.is_some() || self.received.covers(*commit) {
-                        return Err(OrderBroken { expected: self.received.0, found: commit.0 });
+                        return Err(Violation::OrderBroken {
+                            expected: self.received.0,
+                            found: commit.0,
+                        });
                     }
                     self.reading = Some(*commit);
                     self.received = commit.after_start();
@@ -132,7 +130,10 @@ impl<R> Stream<R> {
                 }
                 Event::Commit { commit, end } => {
                     if self.reading != Some(*commit) || !end.covers(*commit) {
-                        return Err(OrderBroken { expected: self.received.0, found: end.0 });
+                        return Err(Violation::OrderBroken {
+                            expected: self.received.0,
+                            found: end.0,
+                        });
                     }
                     self.reading = None;
                     self.received = *end;

@@ -7,7 +7,7 @@ use crate::ledger::Version;
 use crate::lsn::Position;
 use crate::notice::Notice;
 use crate::projection::Owned;
-use crate::record::{Phase, Policy};
+use crate::record::Phase;
 
 impl<R> Pipeline<R> {
     /// H-02. The caller has made sure of H-01: the private lane is empty and durable, no private
@@ -47,14 +47,5 @@ impl<R> Pipeline<R> {
             self.close_copy(run);
         }
         due
-    }
-
-    /// The attempt cannot go on, for a reason found here and not by an operation.
-    pub(super) fn err_attempt(&mut self, run: &mut CopyRun<R>, reason: String, policy: Policy) {
-        let table = run.table;
-        self.ledger.edit_table(table, |entry| entry.phase = Phase::errored(&reason, policy));
-        let (retry_in, fault) = (None, None);
-        self.report(Notice::TableErrored { table, reason, policy, retry_in, fault });
-        self.cancel_attempt(run);
     }
 }

@@ -107,10 +107,20 @@ impl<R> Pipeline<R> {
             Decision::Retry => Policy::Manual,
             Decision::Errored(policy) => policy,
         };
-        let (table, reason) = (run.table, fault.to_string());
+        self.err_attempt(run, fault.to_string(), policy, Some(fault));
+    }
+
+    /// The table stops, by the failure of an operation or for a reason found here.
+    pub(super) fn err_attempt(
+        &mut self,
+        run: &mut CopyRun<R>,
+        reason: String,
+        policy: Policy,
+        fault: Option<Fault>,
+    ) {
+        let table = run.table;
         self.ledger.edit_table(table, |entry| entry.phase = Phase::errored(&reason, policy));
         let retry_in = if policy == Policy::Timed { self.wait_for_retry(table) } else { None };
-        let fault = Some(fault);
         self.report(Notice::TableErrored { table, reason, policy, retry_in, fault });
         self.cancel_attempt(run);
     }

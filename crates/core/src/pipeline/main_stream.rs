@@ -13,7 +13,6 @@ use crate::lsn::Position;
 use crate::notice::Notice;
 use crate::projection::{self, Dispatched, Reach};
 use crate::record::Phase;
-use crate::slot_state::{self, SlotState};
 use crate::stream::Gate;
 use crate::violation::Violation;
 
@@ -26,9 +25,7 @@ impl<R> Pipeline<R> {
         if session != self.main.session {
             return Ok(());
         }
-        let wants = self.main.take_in(events, self.now).map_err(|broken| {
-            Violation::OrderBroken { expected: broken.expected, found: broken.found }
-        })?;
+        let wants = self.main.take_in(events, self.now)?;
         if wants.reply {
             self.confirm(StreamId::Main, false);
         }
@@ -62,19 +59,11 @@ impl<R> Pipeline<R> {
         if self.life.is_stopping() {
             return;
         }
-        let record = self.ledger.record();
-        let (slot, database) = (&record.identity.slot, &record.identity.database);
         let found = match result {
             Ok(Answer::Slot(report)) if report.publication.is_none() => {
                 Some(FaultKind::PublicationMissing { name: self.config.publication.clone() })
             }
-            Ok(Answer::Slot(report)) => {
-                let checkpoint = self.ledger.persisted_checkpoint().unwrap_or_default();
-                match slot_state::inspect(slot, database, report.slot.as_ref(), checkpoint) {
-                    SlotState::Healthy => None,
-                    SlotState::Unusable(kind) => Some(kind),
-                }
-            }
+            Ok(Answer::Slot(report)) => self.judge_slot(&report).err().map(|fault| fault.kind),
             Ok(_) | Err(_) => None,
         };
         let fault = match found {

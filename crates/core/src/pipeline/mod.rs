@@ -9,6 +9,7 @@ mod jobs;
 mod main_stream;
 mod picture;
 mod replay;
+mod rows;
 mod run_end;
 mod saving;
 mod startup;

@@ -26,10 +26,7 @@ impl<R> Pipeline<R> {
         let replaying = run.step == Step::Replaying;
         let stream = run.stream.as_mut().filter(|stream| replaying && stream.session == session);
         let Some(stream) = stream else { return Ok(()) };
-        let wants = stream.take_in(events, now).map_err(|broken| Violation::OrderBroken {
-            expected: broken.expected,
-            found: broken.found,
-        })?;
+        let wants = stream.take_in(events, now)?;
         let session = stream.session;
         if wants.reply {
             self.confirm(StreamId::Copy(table), false);
@@ -126,11 +123,11 @@ impl<R> Pipeline<R> {
             messages: false,
         };
         let lane = Lane::Table(run.table);
-        let epoch = self.ledger.record().epoch;
+        let epoch = self.epoch();
         let dispatched = projection::dispatch(stream, lane, epoch, &run.owned, reach);
         let Dispatched { batch, boundary, mismatches, skipped: _ } = dispatched;
         if let Some((_, shapes)) = mismatches.into_iter().next() {
-            self.err_attempt(run, shapes, Policy::Manual);
+            self.err_attempt(run, shapes, Policy::Manual, None);
             return true;
         }
         run.lane.push(batch, boundary);

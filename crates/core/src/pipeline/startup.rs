@@ -287,7 +287,7 @@ impl<R> Pipeline<R> {
         Ok(())
     }
 
-    fn judge_slot(&self, report: &SlotReport) -> Result<(), Fault> {
+    pub(super) fn judge_slot(&self, report: &SlotReport) -> Result<(), Fault> {
         let record = self.ledger.record();
         let (slot, database) = (&record.identity.slot, &record.identity.database);
         let checkpoint = self.ledger.persisted_checkpoint().unwrap_or(NOWHERE);
