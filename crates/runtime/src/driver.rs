@@ -47,7 +47,7 @@ impl<D: Destination> Driver<D> {
             }
             self.adapters.streams.set_gates(|stream| self.core.gate(stream));
             self.adapters.copies.set_gates(|stream| self.core.gate(stream));
-            self.draw(false);
+            self.draw();
             if let Err(violation) = self.wait().await {
                 break broken(&violation);
             }
@@ -113,9 +113,9 @@ impl<D: Destination> Driver<D> {
         self.drawn = None;
     }
 
-    fn draw(&mut self, force: bool) {
+    fn draw(&mut self) {
         let recent = self.drawn.is_some_and(|drawn| drawn.elapsed() < PICTURE);
-        if !recent || force {
+        if !recent {
             self.drawn = Some(Std::now());
             self.publish(None);
         }
