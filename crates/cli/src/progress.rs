@@ -6,6 +6,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use tracing::Level;
+use walferry_core::fault::Origin;
 use walferry_core::ids::TableId;
 use walferry_core::lsn::{Lsn, Position};
 use walferry_core::notice::Notice;
@@ -254,7 +255,87 @@ pub(crate) fn line(notice: &Notice, name: &dyn Fn(TableId) -> String) -> Option<
             *table,
             Line::warn(format!("an earlier run died while it copied this table ({deaths})")),
         ),
-        Notice::Monitored(_) => None,
+        Notice::Monitored(_) | Notice::Copying { .. } | Notice::HeartbeatSeen { .. } => None,
+        Notice::MainRetry { origin, failures, retry_in, fault } => {
+            let who = match origin {
+                Origin::Source => "source",
+                Origin::Destination => "destination",
+                Origin::Store => "state",
+                Origin::Core => "run",
+            };
+            let delay = units::time(*retry_in);
+            let text = format!("{who} failed ({failures}), tried again in {delay}: {fault}");
+            Some(Line::warn(text))
+        }
+        Notice::Reopened { from } => Some(Line::info("streaming again").at(*from)),
+        Notice::Quarantined { table } => of_table(
+            *table,
+            Line::warn(
+                "table was set aside: the destination refuses its changes, the others go on",
+            ),
+        ),
+        Notice::FenceClosed { .. } | Notice::FenceOpened { .. } => None,
+        Notice::NotConverging { table, behind } => of_table(
+            *table,
+            Line::warn(format!(
+                "replay has not come closer to the stream for 10 minutes, {} behind",
+                units::bytes(*behind)
+            )),
+        ),
+        Notice::TombstoneSkipped { table, changes } => of_table(
+            *table,
+            Line::info(format!(
+                "{} changes of a table that is gone skipped",
+                units::count(*changes)
+            )),
+        ),
+        Notice::AdoptGap { table, from, to } => {
+            let since = from.map_or_else(|| "the last one".to_owned(), |from| from.to_string());
+            let text = format!("table adopted as it is: changes since {since} are left out up to");
+            of_table(*table, Line::warn(text).at(*to))
+        }
+        Notice::SlotLost { kind } => Some(Line::warn(kind.to_string())),
+        Notice::Recreating { slot } => {
+            let text = "creating the slot again, every table is copied anew";
+            Some(Line::warn(text).of_slot(slot))
+        }
+        Notice::Promoted { from, to, fork, checkpoint } => Some(
+            Line::warn(format!(
+                "the source was promoted from timeline {from} to {to} at {fork}, streaming goes on"
+            ))
+            .at(*checkpoint),
+        ),
+        Notice::FailoverEnabled { slot } => {
+            Some(Line::info("the slot is copied to standbys").of_slot(slot))
+        }
+        Notice::SchemaChanged { table, position, shape } => of_table(
+            *table,
+            Line::info(format!("schema changed to {shape} in transaction {}", position.commit)),
+        ),
+        Notice::SilentRewrite { table, column } => of_table(
+            *table,
+            Line::warn(format!("rows may differ in {column} without any event: ALTER TABLE")),
+        ),
+        Notice::IdentityLost { table } => of_table(
+            *table,
+            Line::warn("table has no replica identity any more: updates and deletes are refused"),
+        ),
+        Notice::DdlIgnored { reason } => {
+            Some(Line::warn(format!("a schema message was ignored: {reason}")))
+        }
+        Notice::Held { at } => Some(Line::info("held for a comparison").at(*at)),
+        Notice::Advanced { to } => Some(Line::info("both sides show the same").at(*to)),
+        Notice::Released { expired: false } => Some(Line::info("the hold is over")),
+        Notice::Released { expired: true } => {
+            Some(Line::warn("the hold took too long and was ended"))
+        }
+        Notice::RequestRefused { reason, .. } => {
+            Some(Line::warn(format!("a request was refused: {reason}")))
+        }
+        Notice::Stalled { cause } => {
+            Some(Line { level: Level::ERROR, ..Line::info(format!("nothing moves: {cause}")) })
+        }
+        Notice::Unstalled => Some(Line::info("the run moves again")),
         Notice::SideTaskFailed { task, fault } => {
             Some(Line::warn(format!("{task} failed: {fault}")))
         }

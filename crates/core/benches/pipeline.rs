@@ -15,7 +15,9 @@ use walferry_core::event::{Event, RowKind};
 use walferry_core::ids::{OpId, Session, StreamId, TableId};
 use walferry_core::input::{Answer, Input};
 use walferry_core::lsn::{CommitLsn, Lsn, Position};
-use walferry_core::schema::{Column, Relation, RelationColumn, ReplicaIdentity, TableSchema};
+use walferry_core::schema::{
+    Column, Relation, RelationColumn, ReplicaIdentity, SchemaSupport, TableSchema,
+};
 use walferry_core::source::{
     CreatedSlot, HeapFacts, ListedTable, Listing, RangeFacts, ReaderFacts, SchemaFacts,
     ServerFacts, SlotFacts, SlotReport, SnapshotFacts, SourceSeen,
@@ -53,6 +55,8 @@ impl Driver {
                 lanes_max: 1,
                 copy_in_flight_max: 1,
                 wants_messages: false,
+                partial_rows: true,
+                schema_changes: SchemaSupport::NONE,
             },
             until: None,
             limits: Limits { batch_ms: 0, ..Limits::default() },
@@ -207,6 +211,7 @@ fn slot_facts(name: &str) -> SlotFacts {
         confirmed_flush_lsn: Some(Lsn(1)),
         wal_status: None,
         safe_wal_size: None,
+        failover: false,
         invalidation_reason: None,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::event::{RowKind, TruncateFlags};
 use crate::ids::{Attempt, Epoch, Lane, TableId};
 use crate::lsn::{CommitLsn, Lsn, Position};
-use crate::schema::TableSchema;
+use crate::schema::{SchemaChange, SchemaSupport, TableSchema};
 
 /// How often an event may take effect (DS-13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,10 @@ pub struct Declaration {
     pub copy_in_flight_max: u32,
     /// Whether logical messages are wanted.
     pub wants_messages: bool,
+    /// Whether an update may leave columns out (DS-15).
+    pub partial_rows: bool,
+    /// Which schema changes it can apply.
+    pub schema_changes: SchemaSupport,
 }
 
 /// A table of a batch: what its events belong to and what its rows look like.
@@ -76,6 +80,14 @@ pub enum ChangeBody<R> {
         /// Options of the statement.
         flags: TruncateFlags,
     },
+    /// The table has another shape from here on (D-08). Rows behind it belong to the entry of
+    /// `Batch::tables` with the new schema.
+    Schema {
+        /// Index into `Batch::tables`: the entry with the new schema.
+        table: u32,
+        /// What changes.
+        change: Arc<SchemaChange>,
+    },
     /// A logical message (J-06).
     Message {
         /// Its own position.
@@ -105,7 +117,7 @@ pub struct Batch<R> {
     pub lane: Lane,
     /// Ownership of the record (DS-14).
     pub epoch: Epoch,
-    /// The tables of its changes.
+    /// The tables of its changes; a table whose schema changes inside has several entries, in order.
     pub tables: Vec<BatchTable>,
     /// The transactions of its changes, in order.
     pub transactions: Vec<TransactionPart>,
@@ -145,6 +157,11 @@ pub enum CopyMode {
     Recopy {
         /// The latest earlier attempt.
         previous: Attempt,
+    },
+    /// The rows that are there stay untouched (K-18), and so does the watermark of `previous`.
+    Adopt {
+        /// The latest earlier attempt, if any.
+        previous: Option<Attempt>,
     },
 }
 

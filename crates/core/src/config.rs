@@ -7,6 +7,7 @@ use thiserror::Error;
 use crate::batch::Declaration;
 use crate::lsn::Lsn;
 use crate::names;
+use crate::policies::Policies;
 
 /// When a run ends by itself (L-08).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub enum Until {
     CaughtUp,
     /// When the checkpoint is at or past this position.
     Position(Lsn),
+    /// When the main slot has been created again, which the run decides by itself (L-06, group I).
+    Recreated,
 }
 
 /// Configuration of one pipeline; valid once `Config::validate` has returned it.
@@ -62,17 +65,23 @@ macro_rules! limits {
         pub struct Limits {
             /// Prefix of the main slot's name.
             pub slot_prefix: String,
+            /// What a person decided beforehand.
+            pub policies: Policies,
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl Default for Limits {
             fn default() -> Self {
-                Self { slot_prefix: "walferry".to_owned(), $($name: $default,)* }
+                Self {
+                    slot_prefix: "walferry".to_owned(),
+                    policies: Policies::default(),
+                    $($name: $default,)*
+                }
             }
         }
 
         impl Limits {
-            /// Names of all settings.
+            /// Names of all bounds.
             pub const KEYS: &'static [&'static str] = &["slot_prefix", $(stringify!($name),)*];
 
             /// Sets one limit from text, as `--set key=value` gives it.
@@ -89,9 +98,12 @@ macro_rules! limits {
                         self.$name = parse(stringify!($name), value, $min, $max)?;
                         Ok(())
                     })*
-                    _ => Err(ConfigError::UnknownKey {
-                        key: key.to_owned(),
-                        nearest: nearest(key, Self::KEYS),
+                    _ => self.policies.set(key, value).unwrap_or_else(|| {
+                        let known = || Self::KEYS.iter().chain(Policies::KEYS).copied();
+                        Err(ConfigError::UnknownKey {
+                            key: key.to_owned(),
+                            nearest: nearest(key, known()),
+                        })
                     }),
                 }
             }
@@ -127,6 +139,8 @@ const GIB: u64 = 1 << 30;
 limits! {
     /// Tables copied at the same time: each costs a slot, a decode of the WAL and connections.
     copy_concurrency: count = 4, 1, 64;
+    /// Connections that read one table: a large one must use the source's parallelism.
+    copy_connections_per_table: count = 4, 1, 32;
     /// Latency that batching may add, in milliseconds.
     batch_ms: time = 100, 0, 60_000;
     /// Most events of a batch, 0 for no bound: lets tests cut batches at every place.
@@ -149,6 +163,22 @@ limits! {
     flush_batches: count = 8, 1, 65_536;
     /// Time after which accepted work is flushed, in milliseconds.
     flush_ms: time = 1_000, 1, DAY_MS;
+    /// Distance to main, in bytes of WAL, at which a fence may close for a replaying table.
+    fence_bytes: bytes = MIB, 4 * KIB, GIB;
+    /// Longest fence of a table at first, in milliseconds: the delay main may suffer for a handover.
+    fence_ms: time = 2_000, 1, DAY_MS;
+    /// Longest fence after it grew, in milliseconds: covers slow sinks.
+    fence_ms_max: time = 30_000, 1, DAY_MS;
+    /// Step in which the write horizon is reserved, in bytes of WAL: one save per step.
+    horizon_step_bytes: bytes = MIB, 4 * KIB, GIB;
+    /// Time between two listings of the publication, in milliseconds: new tables appear soon.
+    listing_ms: time = 10_000, 1, DAY_MS;
+    /// Time between two heartbeats at the source, in milliseconds; 0 for none.
+    heartbeat_ms: time = 0, 0, DAY_MS;
+    /// Failures of the main scope without progress before the run ends: about 75 minutes.
+    main_retries_max: count = 20, 0, 1_000;
+    /// Tables set aside in an hour because of destination errors on main: more is a broken sink.
+    quarantines_per_hour: count = 16, 0, 65_536;
     /// Failed attempts of a table before a person must look.
     retries_max: count = 5, 0, 1_000;
     /// First delay before a retry, in milliseconds.
@@ -183,6 +213,12 @@ pub(crate) const SLOT_MONITOR: Duration = Duration::from_secs(10);
 pub(crate) const REWRITE_GUARD_REPEATS: u32 = 10;
 /// Pause before asking for the next keepalive while the run waits for its end (L-08).
 pub(crate) const UNTIL_POLL: Duration = Duration::from_millis(50);
+/// Copy monitor (fixed, K-22).
+pub(crate) const COPY_MONITOR: Duration = Duration::from_secs(10);
+/// Nothing moved for so long although something was to do: the run is stalled (fixed, L-02).
+pub(crate) const STALLED: Duration = Duration::from_secs(60);
+/// A replaying table whose distance to main did not shrink for so long is reported (fixed, W-18).
+pub(crate) const NOT_CONVERGING: Duration = Duration::from_secs(600);
 /// Smallest batch target (B-04).
 pub(crate) const BATCH_BYTES_MIN: u64 = 64 * KIB;
 /// A column count above PostgreSQL's own maximum is refused (fixed).
@@ -195,6 +231,13 @@ impl Limits {
                 key: "source_silence_ms",
                 found: self.source_silence_ms.to_string(),
                 allowed: format!("at least twice feedback_ms = {}", self.feedback_ms),
+            });
+        }
+        if self.fence_ms > self.fence_ms_max {
+            return Err(ConfigError::OutOfRange {
+                key: "fence_ms",
+                found: self.fence_ms.to_string(),
+                allowed: format!("at most fence_ms_max = {}", self.fence_ms_max),
             });
         }
         if self.retry_ms > self.retry_ms_max {
@@ -255,9 +298,8 @@ fn parse(key: &'static str, text: &str, min: u64, max: u64) -> Result<u64, Confi
 }
 
 /// The key with the fewest edits, if it is near enough to be meant.
-fn nearest(key: &str, keys: &'static [&'static str]) -> Option<&'static str> {
-    keys.iter()
-        .map(|candidate| (edits(key, candidate), *candidate))
+fn nearest(key: &str, keys: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    keys.map(|candidate| (edits(key, candidate), candidate))
         .min()
         .filter(|(distance, candidate)| *distance <= candidate.len() / 3)
         .map(|(_, candidate)| candidate)

@@ -9,6 +9,7 @@ use crate::lsn::Position;
 use crate::notice::{Notice, Outcome};
 use crate::record::Record;
 use crate::schema::TableSchema;
+use crate::source::BlockRange;
 
 /// What the driver has to do. Work with an operation id gets exactly one completion.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +67,9 @@ pub enum Work<R> {
         changed: Changed,
     },
 
+    /// Make sure that this run still owns the record (V-09). Answer: `Done`.
+    CheckOwner,
+
     /// Ask the server who it is, on a replication connection. Answer: `Identified`.
     Identify,
     /// List the publication. Answer: `Publication`.
@@ -80,8 +84,20 @@ pub enum Work<R> {
         /// The prefix.
         prefix: String,
     },
+    /// Read the history of a timeline (PG-38). Answer: `History`.
+    ReadTimelineHistory {
+        /// The timeline.
+        timeline: u32,
+    },
     /// Create a persistent logical slot without snapshot (M-04). Answer: `Created`.
     CreateSlot {
+        /// Its name.
+        slot: String,
+        /// Whether it shall have the failover property (17 and newer).
+        failover: bool,
+    },
+    /// Give a slot the failover property (M-09, PG-33). Answer: `Done`.
+    EnableFailover {
         /// Its name.
         slot: String,
     },
@@ -97,6 +113,18 @@ pub enum Work<R> {
     },
     /// The server's flushed WAL position (L-08). Answer: `WalPosition`.
     ReadWalPosition,
+    /// Read a table's columns and storage from the catalog (D-08). Answer: `Described`.
+    DescribeTable {
+        /// The table.
+        table: TableId,
+    },
+    /// Write a transactional logical message. Answer: `Done`.
+    WriteHeartbeat {
+        /// Its prefix.
+        prefix: &'static str,
+        /// Its content.
+        content: String,
+    },
     /// Position of the server and state of the main slot (G-06). Answer: `Monitored`.
     Monitor {
         /// Name of the main slot.
@@ -128,6 +156,8 @@ pub enum Work<R> {
         attempt: Attempt,
         /// Name of the copy slot.
         slot: String,
+        /// Whether the slot is persistent and has the failover property (K-05); else temporary.
+        failover: bool,
     },
     /// Import the snapshot, lock the table, read the guard facts (K-10, K-11). Answer: `Reader`.
     OpenReader {
@@ -135,6 +165,9 @@ pub enum Work<R> {
         table: TableId,
         /// The attempt.
         attempt: Attempt,
+        /// Number of the reader, from 0. The first one locks and reads the guard facts, the others
+        /// import the same snapshot only.
+        reader: u32,
     },
     /// Read the schema in the snapshot (K-14). Answer: `Schema`.
     ReadSchema {
@@ -143,14 +176,18 @@ pub enum Work<R> {
         /// The attempt.
         attempt: Attempt,
     },
-    /// COPY one relation; rows come as `Input::CopyRows`. Answer: `RangeRead`.
+    /// COPY a part of one relation; rows come as `Input::CopyRows`. Answer: `RangeRead`.
     ReadRange {
         /// The table.
         table: TableId,
         /// The attempt.
         attempt: Attempt,
+        /// Number of the reader, which reads one range at a time.
+        reader: u32,
         /// The heap to read: the table, or a leaf under a published root.
         relation: TableId,
+        /// The part of it.
+        blocks: BlockRange,
         /// The columns, in order.
         schema: Arc<TableSchema>,
         /// Row filter as SQL.

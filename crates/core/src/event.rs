@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::ids::TableId;
 use crate::lsn::{CommitLsn, Lsn, Position};
-use crate::schema::Relation;
+use crate::schema::{DdlMessage, Relation};
 
 /// What a row change does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +74,8 @@ pub enum Event<R> {
         /// Memory it keeps alive, in bytes.
         bytes: u32,
     },
+    /// A schema message inside its transaction (D-05); `Err` says why it is ignored.
+    Ddl(Result<Arc<DdlMessage>, String>),
     /// The open transaction ends.
     Commit {
         /// Equal to the one of its Begin.

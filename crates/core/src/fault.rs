@@ -8,6 +8,7 @@ use core::time::Duration;
 
 use thiserror::Error;
 
+use crate::ids::TableId;
 use crate::lsn::{Lsn, Position};
 
 /// Who the failure comes from.
@@ -70,6 +71,23 @@ pub enum DestinationClass {
     Permanent,
     /// A newer epoch owns the sink.
     Fenced,
+}
+
+/// What a failed call of the destination says about its reach (DS-10).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Blame {
+    /// Nothing is known: it may be one table, it may be everything.
+    #[default]
+    Unstated,
+    /// These tables are at fault.
+    Tables {
+        /// At least one.
+        tables: Vec<TableId>,
+        /// The call changed nothing of any other table and lost nothing accepted before.
+        no_effect_on_others: bool,
+    },
+    /// The sink as a whole: every table would fail in the same way.
+    Sink,
 }
 
 /// The kinds of spec chapter 27. Each carries the values that its message names.
@@ -264,19 +282,21 @@ pub struct Fault {
     pub origin: Origin,
     /// Cause chain for people, in one line; may be empty. No row values, no secrets.
     pub message: String,
+    /// Of a destination: who is at fault.
+    pub blame: Blame,
 }
 
 impl Fault {
     /// A failure with its message.
     #[must_use]
     pub fn new(origin: Origin, kind: FaultKind, message: impl Into<String>) -> Self {
-        Self { kind, origin, message: message.into() }
+        Self { kind, origin, message: message.into(), blame: Blame::Unstated }
     }
 
     /// A finding of the core: its kind says everything.
     #[must_use]
     pub fn found(origin: Origin, kind: FaultKind) -> Self {
-        Self { kind, origin, message: String::new() }
+        Self { kind, origin, message: String::new(), blame: Blame::Unstated }
     }
 }
 

@@ -3,11 +3,11 @@
 use crate::batch::Durability;
 use crate::event::Event;
 use crate::fault::Fault;
-use crate::ids::{OpId, Session, StreamId};
-use crate::lsn::Lsn;
+use crate::ids::{OpId, Session, StreamId, TableId};
+use crate::lsn::{Lsn, Position};
 use crate::source::{
-    Blocker, CreatedSlot, Listing, MonitorFacts, RangeFacts, ReaderFacts, SchemaFacts, ServerFacts,
-    SlotFacts, SlotReport, SnapshotFacts, SourceSeen,
+    Blocker, CreatedSlot, Described, Listing, MonitorFacts, RangeFacts, ReaderFacts, SchemaFacts,
+    ServerFacts, SlotFacts, SlotReport, SnapshotFacts, SourceSeen, TimelineSwitch,
 };
 
 /// What the driver tells the core.
@@ -60,6 +60,18 @@ pub enum Request {
     Stop,
     /// End without waiting: as safe as a crash.
     StopNow,
+    /// A new attempt of a table that is Errored (Y-09).
+    Retry(TableId),
+    /// A new copy of a table, whatever its phase (Y-09).
+    Resync(TableId),
+    /// Create the main slot again and copy every table anew (I-01).
+    Recreate,
+    /// Hold main dispatch at the next boundary (L-07).
+    Hold,
+    /// While held: dispatch exactly what is below the position, and hold again (L-07).
+    Advance(Position),
+    /// End the hold.
+    Release,
 }
 
 /// What a completed operation answers.
@@ -79,6 +91,10 @@ pub enum Answer {
     Created(CreatedSlot),
     /// Of `ReadBlockers`.
     Blockers(Vec<Blocker>),
+    /// Of `ReadTimelineHistory`: the entries, oldest first.
+    History(Vec<TimelineSwitch>),
+    /// Of `DescribeTable`; `None` if there is no such table.
+    Described(Option<Described>),
     /// Of `ReadWalPosition`.
     WalPosition(Lsn),
     /// Of `Monitor`.

@@ -294,6 +294,8 @@ mod tests {
             name: "t".to_owned(),
             identity: crate::schema::ReplicaIdentity::Default,
             columns: Vec::new(),
+            unpublished: Vec::new(),
+            storage: None,
         };
         let (table, attempt) = (TableId(1), crate::ids::Attempt(1));
         first.tables.push(crate::batch::BatchTable { table, attempt, schema: Arc::new(schema) });

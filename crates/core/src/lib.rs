@@ -30,6 +30,7 @@ pub mod lsn;
 pub mod names;
 pub mod notice;
 mod pipeline;
+pub mod policies;
 mod projection;
 mod queue;
 pub mod record;

@@ -155,7 +155,7 @@ impl<R> Projection<'_, R> {
                 }
                 return true;
             }
-            Event::Keepalive { .. } => (),
+            Event::Ddl(_) | Event::Keepalive { .. } => (),
         }
         false
     }
@@ -236,7 +236,9 @@ pub(crate) fn strip<R>(batch: &mut Batch<R>, table: TableId) {
     let Some(index) = batch.tables.iter().position(|entry| entry.table == table) else { return };
     let gone = u32::try_from(index).unwrap_or(u32::MAX);
     batch.changes.retain(|change| match &change.body {
-        ChangeBody::Row { table, .. } | ChangeBody::Truncate { table, .. } => *table != gone,
+        ChangeBody::Row { table, .. }
+        | ChangeBody::Truncate { table, .. }
+        | ChangeBody::Schema { table, .. } => *table != gone,
         ChangeBody::Message { .. } => true,
     });
 }
@@ -267,6 +269,8 @@ mod tests {
                 name: format!("t{table}"),
                 identity: ReplicaIdentity::Default,
                 columns: Vec::new(),
+                unpublished: Vec::new(),
+                storage: None,
             };
             let owned =
                 Owned { from: position(from), attempt: Attempt(1), schema: Arc::new(schema) };
@@ -312,7 +316,8 @@ mod tests {
         let key = |change: &Change<u32>| {
             let table = match change.body {
                 ChangeBody::Row { table: index, .. }
-                | ChangeBody::Truncate { table: index, .. } => table(index),
+                | ChangeBody::Truncate { table: index, .. }
+                | ChangeBody::Schema { table: index, .. } => table(index),
                 ChangeBody::Message { .. } => TableId(0),
             };
             (table, batch.transactions[change.transaction as usize].commit, change.ordinal)

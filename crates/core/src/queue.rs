@@ -35,6 +35,7 @@ pub(crate) fn event_bytes<R>(event: &Event<R>) -> u64 {
         Event::Row { bytes, .. } | Event::Message { bytes, .. } => u64::from(*bytes),
         Event::Begin { .. }
         | Event::Relation(_)
+        | Event::Ddl(_)
         | Event::Truncate { .. }
         | Event::Commit { .. }
         | Event::Keepalive { .. } => size_of::<Event<R>>() as u64,
@@ -49,6 +50,7 @@ impl<R> Queue<R> {
                 Event::Commit { .. } => self.commits += 1,
                 Event::Begin { .. }
                 | Event::Relation(_)
+                | Event::Ddl(_)
                 | Event::Row { .. }
                 | Event::Truncate { .. }
                 | Event::Message { .. } => (),

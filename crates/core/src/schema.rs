@@ -3,10 +3,11 @@
 //! Owns the comparison of both (D-08). Knows nothing of destinations or of when to compare.
 
 use core::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::TableId;
+use crate::ids::{EventKey, TableId};
 
 /// One published column, in physical order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +55,159 @@ pub struct TableSchema {
     pub identity: ReplicaIdentity,
     /// Published columns in physical order.
     pub columns: Vec<Column>,
+    /// The other columns of the table, as far as a catalog read told them (D-06).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unpublished: Vec<Column>,
+    /// Hash of the `relfilenode`s of the table or its leaves at the last catalog read that agreed
+    /// with this schema (D-06).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<u64>,
+}
+
+/// Which schema changes a destination can apply (DS-01).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "one answer per kind of change")]
+pub struct SchemaSupport {
+    /// Columns that are added, with the value that old rows show.
+    pub add: bool,
+    /// Columns that are dropped.
+    pub drop: bool,
+    /// Columns or the table renamed.
+    pub rename: bool,
+    /// Types and modifiers.
+    pub alter_type: bool,
+    /// NOT NULL.
+    pub alter_null: bool,
+    /// Defaults.
+    pub alter_default: bool,
+    /// Another key or replica identity.
+    pub key: bool,
+}
+
+impl SchemaSupport {
+    /// A destination without columns of its own.
+    pub const ALL: Self = Self {
+        add: true,
+        drop: true,
+        rename: true,
+        alter_type: true,
+        alter_null: true,
+        alter_default: true,
+        key: true,
+    };
+    /// A destination that follows no change: the table stops and can be copied anew.
+    pub const NONE: Self = Self {
+        add: false,
+        drop: false,
+        rename: false,
+        alter_type: false,
+        alter_null: false,
+        alter_default: false,
+        key: false,
+    };
+}
+
+/// What existing rows show in a column that is added (PG-29).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// NULL, or this text, which is known for certain.
+    Known(Option<String>),
+    /// It is not known: the rows have to be copied anew (D-15).
+    Unknown,
+}
+
+/// One step of a plan: it changes one property (D-14).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SchemaStep {
+    /// A column goes.
+    Drop {
+        /// Its name.
+        column: String,
+    },
+    /// A column gets another name.
+    Rename {
+        /// Old name.
+        from: String,
+        /// New name.
+        to: String,
+    },
+    /// A column comes.
+    Add {
+        /// What it looks like.
+        column: Column,
+        /// What existing rows show in it.
+        existing: Existing,
+    },
+    /// A column gets another type or modifier.
+    Type {
+        /// Its name.
+        column: String,
+        /// OID and modifier before.
+        from: (u32, i32),
+        /// OID and modifier from here on.
+        to: (u32, i32),
+    },
+    /// A column gets or loses NOT NULL.
+    NotNull {
+        /// Its name.
+        column: String,
+        /// From here on.
+        not_null: bool,
+    },
+    /// A column gets another default.
+    Default {
+        /// Its name.
+        column: String,
+        /// From here on.
+        default: Option<String>,
+    },
+    /// Other columns identify the rows.
+    Key {
+        /// The columns, in order.
+        columns: Vec<String>,
+    },
+    /// The table has another name.
+    RenameTable {
+        /// Schema (namespace) and name before.
+        from: (String, String),
+        /// Schema (namespace) and name from here on.
+        to: (String, String),
+    },
+}
+
+/// Who changed: the table itself, or only what the publication shows of it (D-14).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchemaCause {
+    /// ALTER TABLE.
+    Table,
+    /// The column list of the publication.
+    Publication,
+    /// Both, or it cannot be told.
+    Unclear,
+}
+
+/// A table has another shape from one event on (D-08).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemaChange {
+    /// Key of the first event decoded with the new schema (D-01); a replay repeats it.
+    pub position: EventKey,
+    /// The new schema, whole.
+    pub schema: Arc<TableSchema>,
+    /// How to get there from the one before (D-14).
+    pub steps: Vec<SchemaStep>,
+    /// Who changed.
+    pub cause: SchemaCause,
+}
+
+/// A schema message of the source (D-05), as `wire::ddl` reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DdlMessage {
+    /// Tag of the command, for people.
+    pub command: String,
+    /// The publication, of an ALTER PUBLICATION.
+    pub publication: Option<String>,
+    /// The table as it is behind the command; its columns are all columns.
+    pub schema: Arc<TableSchema>,
 }
 
 /// A column as RELATION announces it.
@@ -164,6 +318,8 @@ mod tests {
             name: "orders".to_owned(),
             identity: ReplicaIdentity::Default,
             columns: vec![column(1, "id", true), column(3, "note", false)],
+            unpublished: Vec::new(),
+            storage: None,
         }
     }
 

@@ -110,6 +110,7 @@ mod tests {
             confirmed_flush_lsn: Some(Lsn(10)),
             wal_status: Some("reserved".to_owned()),
             safe_wal_size: None,
+            failover: false,
             invalidation_reason: None,
         }
     }

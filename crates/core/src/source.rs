@@ -55,6 +55,8 @@ pub struct SlotFacts {
     pub wal_status: Option<String>,
     /// Bytes that may still be written before the slot is in danger.
     pub safe_wal_size: Option<i64>,
+    /// Whether it is to survive a failover (17 and newer).
+    pub failover: bool,
     /// Why it can no longer be used, if the server says so (`invalidation_reason`, `conflicting`).
     pub invalidation_reason: Option<String>,
 }
@@ -101,6 +103,26 @@ pub struct Blocker {
     pub age: Option<Duration>,
 }
 
+/// One line of a timeline history (PG-38).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimelineSwitch {
+    /// The timeline that ended here for its successor.
+    pub parent: u32,
+    /// Where: everything below belongs to both.
+    pub at: Position,
+}
+
+/// Answer to `DescribeTable`: the catalog as it is, not as of any position of the stream (D-08).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// All its columns, published or not, with the storage stamp.
+    pub schema: TableSchema,
+    /// Columns with a stored value for rows that lack them (PG-29), with that value as text.
+    pub missing: Vec<(String, Option<String>)>,
+    /// WAL insert position read after the snapshot of the query.
+    pub position: Position,
+}
+
 /// One relation of a publication (T-01).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedTable {
@@ -142,6 +164,20 @@ pub struct GuardColumn {
     pub dropped: bool,
 }
 
+/// Physical positions to be read: `ctid` from the first block on, up to the end block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BlockRange {
+    /// First block.
+    pub first: u32,
+    /// First block behind the range; `None` reads to the end, also what comes behind it (K-20).
+    pub end: Option<u32>,
+}
+
+impl BlockRange {
+    /// The whole heap.
+    pub const ALL: Self = Self { first: 0, end: None };
+}
+
 /// One heap to be read, as the snapshot shows it and as it is (K-27).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeapFacts {
@@ -157,6 +193,8 @@ pub struct HeapFacts {
     pub columns_now: Vec<GuardColumn>,
     /// Bytes of heap and TOAST.
     pub bytes: u64,
+    /// Blocks of the heap.
+    pub blocks: u32,
 }
 
 /// Answer to `OpenReader`: what the first reader found under its lock (K-11).
@@ -168,7 +206,8 @@ pub struct ReaderFacts {
     pub published: bool,
     /// Row filter of the publication inside the snapshot, as SQL.
     pub filter: Option<String>,
-    /// What is to be read; more than one only for a published partition root.
+    /// What is to be read; more than one only for a published partition root. Empty for all readers
+    /// but the first.
     pub heaps: Vec<HeapFacts>,
 }
 

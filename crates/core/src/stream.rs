@@ -148,6 +148,7 @@ impl<R> Stream<R> {
                     wants.misplaced_ddl |= names::is_ddl_prefix(prefix);
                 }
                 Event::Relation(_)
+                | Event::Ddl(_)
                 | Event::Row { .. }
                 | Event::Truncate { .. }
                 | Event::Message { .. } => (),

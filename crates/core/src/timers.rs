@@ -24,6 +24,26 @@ pub enum Wakeup {
     Silence(StreamId),
     /// An Errored(timed) table is tried again (Y-08).
     Retry(TableId),
+    /// The main scope is tried again: start-up or the main stream (Y-02).
+    MainRetry,
+    /// A write of the main lane is offered again.
+    WriteRetry,
+    /// A fence has lasted long enough (W-15).
+    Fence,
+    /// The pause behind a fence is over (W-17).
+    FencePause,
+    /// The distance of replaying tables is looked at (W-18).
+    Distance,
+    /// The hold of a verifier has lasted long enough (L-07).
+    Hold,
+    /// The publication is listed (T-03).
+    Listing,
+    /// A heartbeat is written.
+    Heartbeat,
+    /// Running copies are reported (K-22).
+    CopyMonitor,
+    /// Nothing moved for long (L-02).
+    Stalled,
     /// The main slot is looked at (G-06).
     Monitor,
     /// A run that ends by itself asks for the next keepalive (L-08).

@@ -196,6 +196,7 @@ fn received(events: &[Event<Bytes>]) -> Vec<Vec<Change>> {
                 let tables = tables.iter().map(|table| table.0 as usize).collect();
                 Change::Truncate { tables, flags: *flags }
             }
+            Event::Ddl(message) => panic!("no schema message was sent: {message:?}"),
             Event::Message { transactional, prefix, content, .. } => {
                 assert!(transactional);
                 Change::Logical { prefix: prefix.to_string(), content: content.to_vec() }

@@ -52,6 +52,8 @@ fn schema() -> Arc<TableSchema> {
         name: "payments".to_owned(),
         identity: ReplicaIdentity::Default,
         columns,
+        unpublished: Vec::new(),
+        storage: None,
     })
 }
 

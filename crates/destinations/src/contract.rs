@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use thiserror::Error;
 use walferry_core::batch::{Batch, CopyBatch, CopyStart, Declaration, Durability};
-use walferry_core::fault::DestinationClass;
+use walferry_core::fault::{Blame, DestinationClass};
 use walferry_core::ids::{Attempt, Epoch, Lane, TableId};
 
 /// A sink that walferry keeps equal to its source.
@@ -80,6 +80,8 @@ pub struct DestinationError {
     pub tables: Vec<TableId>,
     /// The failed call changed nothing of any other table and lost nothing accepted before.
     pub no_effect_on_others: bool,
+    /// The sink as a whole fails: its file system, its pipe, its server.
+    pub whole_sink: bool,
     /// What the sink's library said.
     #[source]
     pub source: Option<Box<dyn Error + Send + Sync>>,
@@ -94,6 +96,7 @@ impl DestinationError {
             message: message.into(),
             tables: Vec::new(),
             no_effect_on_others: false,
+            whole_sink: false,
             source: None,
         }
     }
@@ -110,6 +113,26 @@ impl DestinationError {
     pub fn on_table(mut self, table: TableId) -> Self {
         self.tables.push(table);
         self
+    }
+
+    /// States that every table would fail in the same way.
+    #[must_use]
+    pub const fn of_the_sink(mut self) -> Self {
+        self.whole_sink = true;
+        self
+    }
+
+    /// Who is at fault, as the core takes it.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        if self.whole_sink {
+            Blame::Sink
+        } else if self.tables.is_empty() {
+            Blame::Unstated
+        } else {
+            let no_effect_on_others = self.no_effect_on_others;
+            Blame::Tables { tables: self.tables.clone(), no_effect_on_others }
+        }
     }
 
     /// The message with all its causes in one line.

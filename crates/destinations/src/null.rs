@@ -9,6 +9,7 @@ use walferry_core::batch::{
 };
 use walferry_core::fault::DestinationClass;
 use walferry_core::ids::{Attempt, Epoch, Lane, TableId};
+use walferry_core::schema::SchemaSupport;
 use walferry_core::wire::{Cell, CopyCell, CopyRows, DecodeError, RowView, Tuple};
 
 use crate::contract::{Destination, DestinationError};
@@ -134,6 +135,8 @@ impl Destination for NullDestination {
             lanes_max: 64,
             copy_in_flight_max: 8,
             wants_messages: false,
+            partial_rows: true,
+            schema_changes: SchemaSupport::ALL,
         }
     }
 
@@ -192,7 +195,7 @@ impl Destination for NullDestination {
                     }
                 }
                 ChangeBody::Truncate { .. } => truncates += 1,
-                ChangeBody::Message { .. } => {}
+                ChangeBody::Schema { .. } | ChangeBody::Message { .. } => {}
             }
         }
         self.counts.changes.add(&tally);

@@ -48,6 +48,8 @@ fn schema(
         name: name.to_owned(),
         identity,
         columns: columns.iter().map(column).collect(),
+        unpublished: Vec::new(),
+        storage: None,
     })
 }
 

@@ -71,6 +71,7 @@ async fn stream(source: Source, slot: &str) -> Result<(), Box<dyn Error>> {
                 }
                 Event::Begin { .. }
                 | Event::Relation(_)
+                | Event::Ddl(_)
                 | Event::Truncate { .. }
                 | Event::Message { .. }
                 | Event::Commit { .. }

@@ -117,6 +117,7 @@ fn slot_of(row: &Row, first: usize) -> Result<Option<SlotFacts>, SourceError> {
         confirmed_flush_lsn: row.optional(first + 8)?,
         wal_status: row.text(first + 9).map(str::to_owned),
         safe_wal_size: row.optional(first + 10)?,
+        failover: false,
         invalidation_reason: row.text(first + 11).map(str::to_owned),
     }))
 }

@@ -65,7 +65,8 @@ pub(crate) async fn heaps(
             SELECT i.inhrelid FROM down JOIN pg_inherits i ON i.inhparent = down.relation \
             JOIN pg_class c ON c.oid = i.inhrelid AND c.relispartition) \
          SELECT c.oid, c.relfilenode, coalesce(pg_relation_filenode(c.oid), 0), \
-            coalesce(pg_table_size(c.oid), 0) \
+            coalesce(pg_table_size(c.oid), 0), \
+            coalesce(pg_relation_size(c.oid), 0) / current_setting('block_size')::int8 \
          FROM down JOIN pg_class c ON c.oid = down.relation \
          WHERE c.relkind = 'r' AND c.relpersistence = 'p' ORDER BY c.oid"
     );
@@ -80,6 +81,7 @@ pub(crate) async fn heaps(
                 columns_in_snapshot: Vec::new(),
                 columns_now: Vec::new(),
                 bytes: row.value(3)?,
+                blocks: row.value(4)?,
             })
         })
         .collect::<Result<Vec<_>, SourceError>>()?;
@@ -200,6 +202,8 @@ pub(crate) async fn schema(
         name: first.required(1)?.to_owned(),
         identity,
         columns,
+        unpublished: Vec::new(),
+        storage: None,
     };
     Ok(Published { schema, generated })
 }

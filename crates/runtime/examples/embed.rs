@@ -54,6 +54,8 @@ impl Destination for Counting {
             lanes_max: 4,
             copy_in_flight_max: 1,
             wants_messages: false,
+            partial_rows: true,
+            schema_changes: walferry_core::schema::SchemaSupport::NONE,
         }
     }
 

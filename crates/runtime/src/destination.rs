@@ -85,5 +85,7 @@ impl<D> Drop for DestinationThread<D> {
 
 fn fault(error: &DestinationError) -> Fault {
     let kind = FaultKind::Destination { class: error.class };
-    Fault::new(Origin::Destination, kind, error.chain())
+    let mut fault = Fault::new(Origin::Destination, kind, error.chain());
+    fault.blame = error.blame();
+    fault
 }

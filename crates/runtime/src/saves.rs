@@ -29,6 +29,19 @@ impl Saves {
         }
     }
 
+    /// Whether this run still owns the record (V-09).
+    pub(crate) async fn check(self) -> Result<Answer, Fault> {
+        let checked = tokio::task::spawn_blocking(move || {
+            let mut owned = self.0.lock().map_err(|_| unknown("an earlier save panicked"))?;
+            owned.check().map_err(Fault::from)
+        });
+        match checked.await {
+            Ok(Ok(())) => Ok(Answer::Done),
+            Ok(Err(fault)) => Err(fault),
+            Err(error) => Err(unknown(&error.to_string())),
+        }
+    }
+
     /// Gives the place up once no save is running any more.
     pub(crate) fn release(self) {
         let Some(owned) = Arc::into_inner(self.0) else { return };

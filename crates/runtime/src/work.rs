@@ -54,7 +54,7 @@ impl<D: Destination> Adapters<D> {
             Work::ListSlots { prefix } => {
                 ask(async move { source.list_slots(&prefix).await.map(Answer::Slots) })
             }
-            Work::CreateSlot { slot } => {
+            Work::CreateSlot { slot, failover: _ } => {
                 ask(async move { source.create_slot(&slot).await.map(Answer::Created) })
             }
             Work::DropSlot { slot } => {
@@ -66,6 +66,11 @@ impl<D: Destination> Adapters<D> {
             Work::ReadWalPosition => {
                 ask(async move { source.read_wal_position().await.map(Answer::WalPosition) })
             }
+            Work::CheckOwner => Box::pin(self.saves.clone().check()),
+            Work::ReadTimelineHistory { .. }
+            | Work::EnableFailover { .. }
+            | Work::DescribeTable { .. }
+            | Work::WriteHeartbeat { .. } => ask(async { Err(copies::closed()) }),
             Work::Monitor { slot } => {
                 ask(async move { source.monitor(&slot).await.map(Answer::Monitored) })
             }
@@ -73,16 +78,16 @@ impl<D: Destination> Adapters<D> {
                 self.open_stream(stream, session, slot, from)
             }
             Work::CloseStream { stream } => Box::pin(self.streams.clone().close(stream)),
-            Work::OpenSnapshot { table, attempt, slot } => {
+            Work::OpenSnapshot { table, attempt, slot, failover: _ } => {
                 Box::pin(self.copies.of(table, attempt).open_snapshot(source, table, slot))
             }
-            Work::OpenReader { table, attempt } => {
+            Work::OpenReader { table, attempt, reader: _ } => {
                 Box::pin(self.copies.of(table, attempt).open_reader())
             }
             Work::ReadSchema { table, attempt } => {
                 Box::pin(self.copies.of(table, attempt).read_schema())
             }
-            Work::ReadRange { table, attempt, relation, schema, filter } => {
+            Work::ReadRange { table, attempt, reader: _, relation, blocks: _, schema, filter } => {
                 let inputs = self.ops.inputs().clone();
                 let copy = self.copies.of(table, attempt);
                 Box::pin(copy.read_range(op, inputs, relation, schema, filter))
@@ -152,7 +157,7 @@ impl<D: Destination> Adapters<D> {
 
 fn origin(work: &Work<Bytes>) -> Origin {
     match work {
-        Work::Save { .. } => Origin::Store,
+        Work::Save { .. } | Work::CheckOwner => Origin::Store,
         Work::Startup { .. }
         | Work::BeginCopy(_)
         | Work::WriteRows(_)
@@ -168,6 +173,10 @@ fn origin(work: &Work<Bytes>) -> Origin {
         | Work::DropSlot { .. }
         | Work::ReadBlockers { .. }
         | Work::ReadWalPosition
+        | Work::ReadTimelineHistory { .. }
+        | Work::EnableFailover { .. }
+        | Work::DescribeTable { .. }
+        | Work::WriteHeartbeat { .. }
         | Work::Monitor { .. }
         | Work::OpenStream { .. }
         | Work::CloseStream { .. }

@@ -68,6 +68,8 @@ fn schema(oid: u32, column: &str) -> TableSchema {
             default: Some("nextval('s'::regclass)".to_owned()),
             key: true,
         }],
+        unpublished: Vec::new(),
+        storage: None,
     }
 }
 

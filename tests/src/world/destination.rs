@@ -122,6 +122,7 @@ impl Destination {
                 "recopy of {} names an attempt that is not the latest (DS-05)",
                 start.table
             ),
+            CopyMode::Adopt { .. } => panic!("this world adopts no table"),
         }
         assert!(found.is_none_or(|target| target.attempt < start.attempt), "attempt again (N-I6)");
         let target = Target::new(start.attempt, start.cutoff);
@@ -216,6 +217,11 @@ fn call_of(work: &Work<Row>) -> Option<(Lane, Option<Call>)> {
         | Work::CreateSlot { .. }
         | Work::DropSlot { .. }
         | Work::ReadBlockers { .. }
+        | Work::CheckOwner
+        | Work::ReadTimelineHistory { .. }
+        | Work::EnableFailover { .. }
+        | Work::DescribeTable { .. }
+        | Work::WriteHeartbeat { .. }
         | Work::ReadWalPosition
         | Work::Monitor { .. }
         | Work::OpenStream { .. }

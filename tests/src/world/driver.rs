@@ -206,6 +206,11 @@ impl World {
             | Work::ListSlots { .. }
             | Work::CreateSlot { .. }
             | Work::ReadBlockers { .. }
+            | Work::CheckOwner
+            | Work::ReadTimelineHistory { .. }
+            | Work::EnableFailover { .. }
+            | Work::DescribeTable { .. }
+            | Work::WriteHeartbeat { .. }
             | Work::ReadWalPosition
             | Work::Monitor { .. }
             | Work::OpenStream { .. }

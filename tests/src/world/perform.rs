@@ -79,6 +79,9 @@ impl World {
     fn take_effect(&mut self, op: OpId, work: &Work<Row>, durability: Durability) -> Answer {
         match work {
             Work::Save { .. } => self.store.saved(),
+            Work::CheckOwner | Work::EnableFailover { .. } | Work::WriteHeartbeat { .. } => (),
+            Work::ReadTimelineHistory { .. } => return Answer::History(Vec::new()),
+            Work::DescribeTable { .. } => return Answer::Described(None),
             Work::Startup { pipeline, epoch } => self.destination.startup(pipeline, *epoch),
             Work::Shutdown => self.destination.shutdown(),
             Work::BeginCopy(start) => self.destination.begin_copy(op, start),
@@ -92,10 +95,10 @@ impl World {
                 return Answer::Opened(self.source.seen());
             }
             Work::CloseStream { stream } => drop(self.source.senders.remove(stream)),
-            Work::OpenSnapshot { table, attempt, slot } => {
+            Work::OpenSnapshot { table, attempt, slot, failover: _ } => {
                 return Answer::Snapshot(self.source.open_snapshot(*table, *attempt, slot));
             }
-            Work::OpenReader { table, attempt } => {
+            Work::OpenReader { table, attempt, .. } => {
                 return Answer::Reader(self.source.open_reader(*table, *attempt));
             }
             Work::ReadSchema { table, .. } => {
@@ -108,7 +111,7 @@ impl World {
             Work::ListPublication => return Answer::Publication(Some(self.source.listing())),
             Work::InspectSlot { slot } => return Answer::Slot(self.source.report(slot)),
             Work::ListSlots { prefix } => return Answer::Slots(self.source.slots_of(prefix)),
-            Work::CreateSlot { slot } => {
+            Work::CreateSlot { slot, failover: _ } => {
                 return Answer::Created(self.source.create_slot(slot, false));
             }
             Work::DropSlot { slot } => drop(self.source.slots.remove(slot)),

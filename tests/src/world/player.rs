@@ -8,6 +8,7 @@ use walferry_core::effect::Work;
 use walferry_core::fault::{DestinationClass, Fault, FaultKind, Origin};
 use walferry_core::ids::{OpId, StreamId, TableId};
 use walferry_core::notice::Outcome;
+use walferry_core::schema::SchemaSupport;
 
 use super::World;
 use super::dice::Dice;
@@ -84,6 +85,8 @@ impl Player {
                 lanes_max: u32::try_from(dice.between(1, 3)).unwrap_or(1),
                 copy_in_flight_max: u32::try_from(dice.between(1, 2)).unwrap_or(1),
                 wants_messages: false,
+                partial_rows: true,
+                schema_changes: SchemaSupport::NONE,
             },
             until: None,
             limits,
@@ -189,6 +192,11 @@ impl Player {
             | Work::CreateSlot { .. }
             | Work::DropSlot { .. }
             | Work::ReadBlockers { .. }
+            | Work::CheckOwner
+            | Work::ReadTimelineHistory { .. }
+            | Work::EnableFailover { .. }
+            | Work::DescribeTable { .. }
+            | Work::WriteHeartbeat { .. }
             | Work::ReadWalPosition
             | Work::Monitor { .. }
             | Work::OpenStream { .. }

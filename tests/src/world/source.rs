@@ -290,6 +290,7 @@ impl Source {
             confirmed_flush_lsn: Some(slot.confirmed.0),
             wal_status: Some("reserved".to_owned()),
             safe_wal_size: None,
+            failover: false,
             invalidation_reason: None,
         })
     }
@@ -344,6 +345,7 @@ impl Source {
             columns_in_snapshot: columns.clone(),
             columns_now: columns,
             bytes: 8_192,
+            blocks: 1,
         };
         ReaderFacts { seen: self.seen(), published: true, filter: None, heaps: vec![heap] }
     }
@@ -423,6 +425,8 @@ pub fn schema(table: TableId) -> TableSchema {
         name: table_name(table),
         identity: ReplicaIdentity::Default,
         columns: vec![column(1, "id"), column(2, "value")],
+        unpublished: Vec::new(),
+        storage: None,
     }
 }
 

@@ -65,7 +65,9 @@ impl Target {
                     (*table, TableEvent::Row(*row))
                 }
                 ChangeBody::Truncate { table, .. } => (*table, TableEvent::Truncate),
-                ChangeBody::Row { row: Row::Block(_), .. } | ChangeBody::Message { .. } => continue,
+                ChangeBody::Row { row: Row::Block(_), .. }
+                | ChangeBody::Schema { .. }
+                | ChangeBody::Message { .. } => continue,
             };
             if usize::try_from(found) != Ok(index) {
                 continue;

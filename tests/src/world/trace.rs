@@ -74,6 +74,12 @@ fn show_input(input: &Input<Row>) -> String {
         Input::CopyRows { op, rows, .. } => format!("{op} {rows} rows"),
         Input::Request(Request::Stop) => "stop".to_owned(),
         Input::Request(Request::StopNow) => "stop now".to_owned(),
+        Input::Request(Request::Retry(table)) => format!("retry {}", table_name(*table)),
+        Input::Request(Request::Resync(table)) => format!("resync {}", table_name(*table)),
+        Input::Request(Request::Recreate) => "recreate".to_owned(),
+        Input::Request(Request::Hold) => "hold".to_owned(),
+        Input::Request(Request::Advance(to)) => format!("advance to {to}"),
+        Input::Request(Request::Release) => "release".to_owned(),
     }
 }
 
@@ -93,6 +99,12 @@ fn show_answer(answer: &Answer) -> String {
             let same = facts.heaps.iter().all(|h| h.filenode_in_snapshot == h.filenode_now);
             format!("locked, {}", if same { "not rewritten" } else { "rewritten" })
         }
+        Answer::History(switches) => {
+            let parts = switches.iter().map(|s| format!("{} ended at {}", s.parent, s.at));
+            format!("history: {}", parts.collect::<Vec<_>>().join(", "))
+        }
+        Answer::Described(None) => "no such table".to_owned(),
+        Answer::Described(Some(facts)) => format!("described: {}", facts.schema.shape()),
         Answer::Done
         | Answer::Identified(_)
         | Answer::Publication(_)
@@ -114,6 +126,8 @@ fn show_event(event: &Event<Row>) -> String {
             format!("truncate {}", names.join(" "))
         }
         Event::Message { prefix, .. } => format!("message {prefix}"),
+        Event::Ddl(Ok(message)) => format!("schema message: {}", message.schema.shape()),
+        Event::Ddl(Err(reason)) => format!("schema message ignored: {reason}"),
         Event::Commit { end, .. } => format!("commit, end {end}"),
         Event::Keepalive { wal_end, reply } => {
             format!("keepalive {wal_end}{}", if *reply { ", reply" } else { "" })
@@ -170,6 +184,11 @@ fn show_work(work: &Work<Row>) -> String {
         Work::ListSlots { .. } => "list copy slots".to_owned(),
         Work::CreateSlot { .. } => "create the main slot".to_owned(),
         Work::DropSlot { .. } => "drop a slot".to_owned(),
+        Work::CheckOwner => "check ownership".to_owned(),
+        Work::ReadTimelineHistory { timeline } => format!("read history of timeline {timeline}"),
+        Work::EnableFailover { .. } => "enable failover of the main slot".to_owned(),
+        Work::DescribeTable { table } => format!("describe {}", table_name(*table)),
+        Work::WriteHeartbeat { .. } => "write a heartbeat".to_owned(),
         Work::ReadBlockers { .. } => "read blockers".to_owned(),
         Work::ReadWalPosition => "read the server's position".to_owned(),
         Work::Monitor { .. } => "monitor".to_owned(),
@@ -191,6 +210,8 @@ fn show_work(work: &Work<Row>) -> String {
             let mode = match start.mode {
                 CopyMode::Fresh => "fresh".to_owned(),
                 CopyMode::Recopy { previous } => format!("recopy of #{previous}"),
+                CopyMode::Adopt { previous: None } => "adopt".to_owned(),
+                CopyMode::Adopt { previous: Some(previous) } => format!("adopt of #{previous}"),
             };
             format!("begin copy of {} #{}, {mode}", table_name(start.table), start.attempt)
         }
@@ -224,6 +245,9 @@ fn show_batch(batch: &Batch<Row>) -> String {
             ChangeBody::Row { table, kind, .. } => show_change(name(*table), *kind),
             ChangeBody::Truncate { table, .. } => format!("truncate {}", table_name(name(*table))),
             ChangeBody::Message { prefix, .. } => format!("message {prefix}"),
+            ChangeBody::Schema { change, .. } => {
+                format!("schema of {} {}", table_name(change.schema.table), change.schema.shape())
+            }
         };
         let _ = write!(text, " {}:{shown}", change.ordinal);
     }
@@ -287,6 +311,30 @@ fn show_notice(notice: &Notice) -> String {
         | Notice::SlotBusy { .. }
         | Notice::ForeignSlotLeft { .. }
         | Notice::Monitored(_)
+        | Notice::MainRetry { .. }
+        | Notice::Reopened { .. }
+        | Notice::Quarantined { .. }
+        | Notice::FenceClosed { .. }
+        | Notice::FenceOpened { .. }
+        | Notice::NotConverging { .. }
+        | Notice::TombstoneSkipped { .. }
+        | Notice::AdoptGap { .. }
+        | Notice::SlotLost { .. }
+        | Notice::Recreating { .. }
+        | Notice::Promoted { .. }
+        | Notice::FailoverEnabled { .. }
+        | Notice::SchemaChanged { .. }
+        | Notice::SilentRewrite { .. }
+        | Notice::IdentityLost { .. }
+        | Notice::DdlIgnored { .. }
+        | Notice::HeartbeatSeen { .. }
+        | Notice::Held { .. }
+        | Notice::Advanced { .. }
+        | Notice::Released { .. }
+        | Notice::RequestRefused { .. }
+        | Notice::Copying { .. }
+        | Notice::Stalled { .. }
+        | Notice::Unstalled
         | Notice::SideTaskFailed { .. } => format!("{notice:?}"),
     }
 }

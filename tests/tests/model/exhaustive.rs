@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use walferry_core::batch::{Declaration, DeliveryClass, Durability};
 use walferry_core::config::{Config, Limits};
 use walferry_core::ids::TableId;
+use walferry_core::schema::SchemaSupport;
 use walferry_tests::world::dice::Dice;
 use walferry_tests::world::source::{Edit, Source};
 use walferry_tests::world::{MAIN, World};
@@ -28,6 +29,8 @@ fn world() -> World {
             lanes_max: 2,
             copy_in_flight_max: 1,
             wants_messages: false,
+            partial_rows: true,
+            schema_changes: SchemaSupport::NONE,
         },
         until: None,
         limits: Limits {

@@ -4,6 +4,7 @@ use walferry_core::batch::{Declaration, DeliveryClass, Durability};
 use walferry_core::config::{Config, Limits};
 use walferry_core::effect::Work;
 use walferry_core::ids::{StreamId, TableId};
+use walferry_core::schema::SchemaSupport;
 use walferry_tests::world::row::Row;
 use walferry_tests::world::source::{Edit, Source};
 use walferry_tests::world::{MAIN, World};
@@ -33,6 +34,8 @@ impl Stage {
                 lanes_max: 4,
                 copy_in_flight_max: 1,
                 wants_messages: false,
+                partial_rows: true,
+                schema_changes: SchemaSupport::NONE,
             },
             until: None,
             limits: Limits { batch_ms: 0, ..Limits::default() },

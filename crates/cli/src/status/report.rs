@@ -349,6 +349,7 @@ mod tests {
                 confirmed_flush_lsn: Some(Lsn(0x100)),
                 wal_status: Some(wal_status.to_owned()),
                 safe_wal_size: None,
+                failover: false,
                 invalidation_reason: None,
             }),
         }

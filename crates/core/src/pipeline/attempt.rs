@@ -313,7 +313,7 @@ impl<R> Pipeline<R> {
         run.cutoff = cutoff;
         let (table, attempt) = (run.table, run.number);
         let budget = Some(self.config.limits.query_ms);
-        let work = Work::OpenReader { table, attempt };
+        let work = Work::OpenReader { table, attempt, reader: 0 };
         self.start_in_attempt(run, AttemptOp::OpenReader, budget, work);
         Ok(())
     }
@@ -426,7 +426,7 @@ impl<R> Pipeline<R> {
         run.step = Step::Preparing;
         let (table, attempt, slot) = (run.table, run.number, run.slot.clone());
         let budget = Some(self.config.limits.slot_creation_ms);
-        let work = Work::OpenSnapshot { table, attempt, slot };
+        let work = Work::OpenSnapshot { table, attempt, slot, failover: false };
         self.start_in_attempt(run, AttemptOp::OpenSnapshot, budget, work);
     }
 

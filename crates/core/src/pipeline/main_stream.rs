@@ -198,8 +198,8 @@ impl<R> Pipeline<R> {
                 self.main_lane.flush_failed();
                 // F-04: durability of shared work is unknown
                 let fault = match fault {
-                    Fault { kind: FaultKind::Destination { class }, origin, message } => {
-                        Fault { kind: FaultKind::FlushFailed { class }, origin, message }
+                    Fault { kind: FaultKind::Destination { class }, origin, message, blame } => {
+                        Fault { kind: FaultKind::FlushFailed { class }, origin, message, blame }
                     }
                     other => other,
                 };

@@ -271,6 +271,11 @@ impl<R> Pipeline<R> {
                 self.cut_short("a second stop request");
                 Ok(())
             }
+            Input::Request(request) => {
+                let reason = "not while this version runs".to_owned();
+                self.report(Notice::RequestRefused { request, reason });
+                Ok(())
+            }
         }
     }
 
@@ -325,6 +330,16 @@ impl<R> Pipeline<R> {
             Wakeup::Retry(table) => self.retry_due(table),
             Wakeup::Monitor => self.monitor_due(),
             Wakeup::Until => self.until_due(),
+            Wakeup::MainRetry
+            | Wakeup::WriteRetry
+            | Wakeup::Fence
+            | Wakeup::FencePause
+            | Wakeup::Distance
+            | Wakeup::Hold
+            | Wakeup::Listing
+            | Wakeup::Heartbeat
+            | Wakeup::CopyMonitor
+            | Wakeup::Stalled => (),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::effect::Work;
 use crate::fault::{Fault, FaultKind};
 use crate::ids::{Lane, OpId};
 use crate::schema::TableSchema;
-use crate::source::RangeFacts;
+use crate::source::{BlockRange, RangeFacts};
 
 /// Snapshot rows on their way to the destination.
 #[derive(Debug)]
@@ -73,7 +73,9 @@ impl<R> Pipeline<R> {
             let work = Work::ReadRange {
                 table: run.table,
                 attempt: run.number,
+                reader: 0,
                 relation,
+                blocks: BlockRange::ALL,
                 schema: Arc::clone(&schema),
                 filter: run.filter.clone(),
             };

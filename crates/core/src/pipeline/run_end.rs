@@ -173,7 +173,8 @@ impl<R> Pipeline<R> {
 
 /// Without slot failover another timeline is another source (S-07).
 pub(super) fn without_failover(fault: Fault) -> Fault {
-    let Fault { kind: FaultKind::TimelineChanged { expected, found }, origin, message } = fault
+    let Fault { kind: FaultKind::TimelineChanged { expected, found }, origin, message, blame } =
+        fault
     else {
         return fault;
     };
@@ -182,5 +183,5 @@ pub(super) fn without_failover(fault: Fault) -> Fault {
         expected: expected.to_string(),
         found: found.to_string(),
     };
-    Fault { kind, origin, message }
+    Fault { kind, origin, message, blame }
 }

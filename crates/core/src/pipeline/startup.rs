@@ -99,7 +99,7 @@ impl<R> Pipeline<R> {
             StartupOp::Create => {
                 let budget = limits.slot_creation_ms;
                 self.timers.set(Wakeup::Blockers, self.now.after(BLOCKER_REPORT));
-                (budget, Work::CreateSlot { slot })
+                (budget, Work::CreateSlot { slot, failover: false })
             }
             StartupOp::Open => {
                 let (session, from) = (self.main.session, self.main.started_at);

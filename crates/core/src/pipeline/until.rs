@@ -25,7 +25,7 @@ pub(super) enum UntilState {
 impl UntilState {
     pub(super) const fn new(until: Option<Until>) -> Self {
         match until {
-            None => Self::Off,
+            None | Some(Until::Recreated) => Self::Off,
             Some(Until::CaughtUp) => Self::TargetUnknown,
             Some(Until::Position(lsn)) => Self::Target(Position(lsn)),
         }

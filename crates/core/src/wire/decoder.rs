@@ -276,6 +276,7 @@ mod tests {
             Event::Row { ordinal, .. } | Event::Truncate { ordinal, .. } => Some(*ordinal),
             Event::Begin { .. }
             | Event::Relation(_)
+            | Event::Ddl(_)
             | Event::Message { .. }
             | Event::Commit { .. }
             | Event::Keepalive { .. } => None,

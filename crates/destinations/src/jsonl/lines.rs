@@ -146,6 +146,20 @@ pub(super) fn changes(
                     put!(out, ",\"cascade\":{cascade},\"restart_identity\":{restart}}}\n");
                 }
             }
+            ChangeBody::Schema { table, .. } => {
+                let ((of, shape), current) = place(*table)?;
+                if *current {
+                    shape.start(out, "schema", key);
+                    out.extend_from_slice(b",\"columns\":[");
+                    for (number, column) in of.schema.columns.iter().enumerate() {
+                        let separator = if number == 0 { "" } else { "," };
+                        put!(out, "{separator}{{\"name\":");
+                        value::quoted(out, &column.name);
+                        put!(out, ",\"type_oid\":{},\"key\":{}}}", column.type_oid, column.key);
+                    }
+                    out.extend_from_slice(b"]}\n");
+                }
+            }
             ChangeBody::Message { lsn, prefix, content } => {
                 let (commit, _, time) = key;
                 put!(out, "{{\"op\":\"message\",\"lsn\":\"{commit}\",\"time\":\"{time}\"");

@@ -44,6 +44,7 @@ use bytes::Bytes;
 use walferry_core::batch::{Batch, CopyBatch, CopyStart, Declaration, DeliveryClass, Durability};
 use walferry_core::fault::DestinationClass;
 use walferry_core::ids::{Attempt, Epoch, Lane, TableId};
+use walferry_core::schema::SchemaSupport;
 
 use self::claim::Claim;
 use self::sink::Sink;
@@ -148,6 +149,8 @@ impl Destination for JsonlDestination {
             lanes_max: 1,
             copy_in_flight_max: 2,
             wants_messages: true,
+            partial_rows: true,
+            schema_changes: SchemaSupport::ALL,
         }
     }
 

@@ -58,6 +58,8 @@ fn schema(identity: ReplicaIdentity) -> Arc<TableSchema> {
         name: "say \"hi\"".to_owned(),
         identity,
         columns: vec![column(1, "id", 20), column(2, "doc", 3802), column(3, "big", 25)],
+        unpublished: Vec::new(),
+        storage: None,
     })
 }
 

@@ -92,7 +92,15 @@ impl Source {
             column(3, "big", 25, false),
         ];
         let (namespace, name) = ("public".to_owned(), name.to_owned());
-        let schema = Arc::new(TableSchema { table, namespace, name, identity, columns });
+        let schema = Arc::new(TableSchema {
+            table,
+            namespace,
+            name,
+            identity,
+            columns,
+            unpublished: Vec::new(),
+            storage: None,
+        });
         self.tables.insert(table, Table { schema, rows: Vec::new(), attempt: Attempt(0) });
         table
     }
@@ -140,6 +148,8 @@ impl Source {
                     name: String::new(),
                     identity: ReplicaIdentity::Nothing,
                     columns: Vec::new(),
+                    unpublished: Vec::new(),
+                    storage: None,
                 })
             },
             |table| Arc::clone(&table.schema),

@@ -51,7 +51,9 @@ impl Session<'_> {
         slots: &mut [Slot],
     ) -> Result<(), DestinationError> {
         let index = match &change.body {
-            ChangeBody::Row { table, .. } | ChangeBody::Truncate { table, .. } => *table as usize,
+            ChangeBody::Row { table, .. }
+            | ChangeBody::Truncate { table, .. }
+            | ChangeBody::Schema { table, .. } => *table as usize,
             ChangeBody::Message { .. } => return Ok(()),
         };
         let part = batch.transactions.get(change.transaction as usize);
@@ -85,6 +87,8 @@ impl Session<'_> {
                 (plan.change(*kind, row), doing)
             }
             ChangeBody::Truncate { .. } => (plan.clear(), "truncate"),
+            // Not declared (DS-01), so the core stops the table instead.
+            ChangeBody::Schema { .. } => return Err(self.malformed().on_table(of.table)),
             ChangeBody::Message { .. } => (Ok(()), ""),
         };
         match done {

@@ -248,6 +248,8 @@ mod tests {
                     key,
                 })
                 .collect(),
+            unpublished: Vec::new(),
+            storage: None,
         }
     }
 

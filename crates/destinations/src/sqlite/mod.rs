@@ -58,6 +58,7 @@ use rusqlite::InterruptHandle;
 use walferry_core::batch::{Batch, CopyBatch, CopyStart, Declaration, DeliveryClass, Durability};
 use walferry_core::fault::DestinationClass;
 use walferry_core::ids::{Attempt, Epoch, Lane, TableId};
+use walferry_core::schema::SchemaSupport;
 
 use crate::contract::{Destination, DestinationError};
 use crate::worker::{Answer, Worker};
@@ -152,6 +153,8 @@ impl Destination for SqliteDestination {
             // One being written, one waiting: the thread never idles between two.
             copy_in_flight_max: 2,
             wants_messages: false,
+            partial_rows: true,
+            schema_changes: SchemaSupport::NONE,
         }
     }
 

@@ -18,6 +18,7 @@ fn shape(event: &Event<bytes::Bytes>) -> &'static str {
     match event {
         Event::Begin { .. } => "begin",
         Event::Relation(_) => "relation",
+        Event::Ddl(_) => "schema message",
         Event::Row { kind: RowKind::Insert, .. } => "insert",
         Event::Row { kind: RowKind::Update, .. } => "update",
         Event::Row { kind: RowKind::Delete, .. } => "delete",
