@@ -126,7 +126,7 @@ impl Driver {
                 wal_end: end.0,
                 publication: Some(1),
             }),
-            Work::CreateSlot { slot } => Answer::Created(made(slot)),
+            Work::CreateSlot { slot, .. } => Answer::Created(made(slot)),
             Work::OpenStream { .. } => Answer::Opened(seen),
             Work::OpenSnapshot { slot, .. } => {
                 Answer::Snapshot(SnapshotFacts { seen, slot: made(slot) })
@@ -140,6 +140,11 @@ impl Driver {
             | Work::DropSlot { .. }
             | Work::ReadBlockers { .. }
             | Work::ReadWalPosition
+            | Work::CheckOwner
+            | Work::ReadTimelineHistory { .. }
+            | Work::EnableFailover { .. }
+            | Work::DescribeTable { .. }
+            | Work::WriteHeartbeat { .. }
             | Work::Monitor { .. }
             | Work::CloseStream { .. }
             | Work::CloseReaders { .. }
@@ -224,6 +229,7 @@ fn reader(seen: SourceSeen, table: TableId) -> ReaderFacts {
         columns_in_snapshot: Vec::new(),
         columns_now: Vec::new(),
         bytes: 0,
+        blocks: 1,
     };
     ReaderFacts { seen, published: true, filter: None, heaps: vec![heap] }
 }
@@ -244,6 +250,8 @@ fn schema(table: TableId) -> TableSchema {
         name: format!("t{table}"),
         identity: ReplicaIdentity::Default,
         columns: (1..=8).map(column).collect(),
+        unpublished: Vec::new(),
+        storage: None,
     }
 }
 

@@ -31,6 +31,7 @@ fn rows(events: &[Event<Bytes>], wanted: RowKind) -> Vec<RowView<'_>> {
         Event::Row { .. }
         | Event::Begin { .. }
         | Event::Relation(_)
+        | Event::Ddl(_)
         | Event::Truncate { .. }
         | Event::Message { .. }
         | Event::Commit { .. }
@@ -91,6 +92,7 @@ fn truncates_and_messages_are_decoded() {
             Event::Row { .. }
             | Event::Begin { .. }
             | Event::Relation(_)
+            | Event::Ddl(_)
             | Event::Commit { .. }
             | Event::Keepalive { .. } => {}
         }
