@@ -27,6 +27,7 @@ pub mod input;
 mod lane;
 mod ledger;
 pub mod lsn;
+mod main_budget;
 pub mod names;
 pub mod notice;
 mod pipeline;

@@ -105,7 +105,7 @@ impl Destination for Counting {
                 ChangeBody::Row { kind: RowKind::Update, .. } => count.updates += 1,
                 ChangeBody::Row { kind: RowKind::Delete, .. } => count.deletes += 1,
                 ChangeBody::Truncate { .. } => count.truncates += 1,
-                ChangeBody::Message { .. } => (),
+                ChangeBody::Schema { .. } | ChangeBody::Message { .. } => (),
             });
         }
         Ok(Durability::Durable)

@@ -6,6 +6,7 @@ mod feedback;
 mod handover;
 mod invariants;
 mod jobs;
+mod main_retry;
 mod main_stream;
 mod picture;
 mod replay;
@@ -29,6 +30,7 @@ use crate::input::{Answer, Input, Request};
 use crate::lane::LaneState;
 use crate::ledger::{Ledger, Version};
 use crate::lsn::{Lsn, Position};
+use crate::main_budget::MainBudget;
 use crate::names;
 use crate::notice::Notice;
 use crate::projection::Owned;
@@ -123,6 +125,7 @@ pub struct Pipeline<R> {
     /// How often in a row the rewrite guard ended an attempt (K-27).
     guard_repeats: BTreeMap<TableId, u32>,
 
+    main_budget: MainBudget,
     until: UntilState,
     destination_started: bool,
 }
@@ -170,6 +173,7 @@ impl<R> Pipeline<R> {
             jobs: VecDeque::new(),
             copies: BTreeMap::new(),
             guard_repeats: BTreeMap::new(),
+            main_budget: MainBudget::default(),
             destination_started: false,
         };
         pipeline.start_startup(StartupOp::Identify);

@@ -36,6 +36,7 @@ impl<R> Pipeline<R> {
             Ok(_) => {
                 let before = self.ledger.persisted_checkpoint();
                 self.ledger.saved();
+                self.main_budget.saved(self.ledger.persisted_checkpoint());
                 if self.ledger.persisted_checkpoint() > before {
                     self.checkpoint_saved_at = self.now;
                 }
