@@ -147,7 +147,7 @@ mod tests {
             ),
             (FaultKind::CheckpointAhead { found: lsn, checkpoint: position }, 5),
             (FaultKind::IdentityMismatch { field: "timeline", expected: text(), found: text() }, 5),
-            (FaultKind::HorizonBeyondFork { horizon: position, fork: position }, 5),
+            (FaultKind::HorizonBeyondFork { horizon: Some(position), fork: position }, 5),
             (FaultKind::RecreationPending, 5),
             (FaultKind::PublicationMissing { name: text() }, 5),
             (FaultKind::PublicationEmpty { name: text() }, 5),

@@ -171,10 +171,13 @@ pub enum FaultKind {
         found: String,
     },
     /// The sink may hold events that the new timeline does not have.
-    #[error("events up to {horizon} were offered, past the fork at {fork}")]
+    #[error(
+        "events up to {} were offered, and the new timeline parts at {fork}",
+        horizon.map_or_else(|| "an unknown position".to_owned(), |at| at.to_string())
+    )]
     HorizonBeyondFork {
-        /// Write horizon.
-        horizon: Position,
+        /// Write horizon; unknown if the run that offered did not keep one.
+        horizon: Option<Position>,
         /// Where the timelines part.
         fork: Position,
     },

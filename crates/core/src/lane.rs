@@ -59,6 +59,38 @@ impl<R> Default for LaneState<R> {
 }
 
 impl<R> LaneState<R> {
+    /// The lane behind a re-opening. What earlier batches owe is still owed to nobody's position: a
+    /// flush shows whether the sink still has it (DS-03).
+    pub(crate) fn after_reopening(owed: bool, now: Instant) -> Self {
+        let mut lane = Self::default();
+        if owed {
+            lane.entries.push_back(Entry { number: 0, boundary: None, state: State::Accepted });
+            lane.accepted = 1;
+            lane.accepted_since = Some(now);
+        }
+        lane
+    }
+
+    /// Forgets what was projected and not offered, so that nothing behind it is ever covered. The
+    /// stream has to be read again from the frontier.
+    pub(crate) fn drop_waiting(&mut self) {
+        let first = self.waiting.front().map(|(number, _)| *number);
+        self.bytes -= self.waiting.iter().map(|(_, batch)| batch.bytes).sum::<u64>();
+        self.waiting.clear();
+        if let Some(first) = first {
+            self.entries.retain(|entry| entry.number < first);
+        }
+    }
+
+    /// The batch that would be offered next.
+    pub(crate) fn next_batch(&self) -> Option<&Batch<R>> {
+        self.waiting.front().map(|(_, batch)| batch)
+    }
+
+    pub(crate) const fn is_writing_anything(&self) -> bool {
+        self.in_flight.is_some()
+    }
+
     /// Appends a projected batch; one without changes is never offered.
     pub(crate) fn push(&mut self, batch: Batch<R>, boundary: Option<Position>) {
         self.number += 1;
@@ -157,10 +189,6 @@ impl<R> LaneState<R> {
         if let Some(number) = self.flushing.take() {
             self.make_durable(number);
         }
-    }
-
-    pub(crate) fn flush_failed(&mut self) {
-        self.flushing = None;
     }
 
     /// durable covers the batch and all earlier ones of the lane.

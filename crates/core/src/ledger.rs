@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::effect::Changed;
-use crate::ids::TableId;
+use crate::ids::{Epoch, TableId};
 use crate::lsn::Position;
 use crate::record::{Record, TableEntry, Tombstone};
 
@@ -50,6 +50,15 @@ impl Ledger {
         self.persisted.as_ref().and_then(|record| record.checkpoint)
     }
 
+    /// The write horizon that a crash would find, whatever becomes of a save in flight.
+    pub(crate) fn saved_horizon(&self) -> Option<Position> {
+        let persisted = self.persisted.as_ref().and_then(|record| record.write_horizon);
+        match &self.saving {
+            Some((_, record)) => persisted.min(record.write_horizon),
+            None => persisted,
+        }
+    }
+
     pub(crate) const fn poisoned(&self) -> bool {
         self.poisoned
     }
@@ -76,6 +85,19 @@ impl Ledger {
         edit(&mut self.record);
         self.changed.head = true;
         self.version.0 += 1;
+    }
+
+    /// Changes anything, tables too.
+    pub(crate) fn edit_all(&mut self, edit: impl FnOnce(&mut Record)) {
+        edit(&mut self.record);
+        self.changed = Changed { head: true, checkpoint: true, tables: true };
+        self.version.0 += 1;
+    }
+
+    /// U-04: the persisted record again, or the intent, in the ownership of this run.
+    pub(crate) fn start_over(&mut self, intent: Record, epoch: Epoch) {
+        let record = self.persisted.as_deref().cloned().unwrap_or(intent);
+        self.edit_all(|current| *current = Record { epoch, ..record });
     }
 
     pub(crate) fn set_checkpoint(&mut self, checkpoint: Position) {
@@ -157,7 +179,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{Attempt, Epoch};
+    use crate::ids::Attempt;
     use crate::lsn::Lsn;
     use crate::record::{FORMAT, Identity, Stamp};
 

@@ -313,14 +313,31 @@ impl Record {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::lsn::Lsn;
+    use crate::schema::ReplicaIdentity;
 
     /// An edit that breaks a rule, and a part of what is said of it.
     type Case<T> = (fn(&mut T), &'static str);
 
-    fn record() -> Record {
+    pub(crate) fn position(lsn: u64) -> Position {
+        Position(Lsn(lsn))
+    }
+
+    pub(crate) fn schema() -> TableSchema {
+        TableSchema {
+            table: TableId(1),
+            namespace: "public".to_owned(),
+            name: "t".to_owned(),
+            identity: ReplicaIdentity::Default,
+            columns: Vec::new(),
+            unpublished: Vec::new(),
+            storage: None,
+        }
+    }
+
+    pub(crate) fn record() -> Record {
         Record {
             format: FORMAT,
             epoch: Epoch(1),

@@ -72,7 +72,11 @@ fn invalidation(slot: &SlotFacts) -> Option<String> {
 }
 
 /// S-06: another cluster, database or timeline than the run's.
-pub(crate) fn differs(expected: &SourceSeen, found: &SourceSeen) -> Option<FaultKind> {
+pub(crate) fn differs(
+    expected: &SourceSeen,
+    found: &SourceSeen,
+    failover: bool,
+) -> Option<FaultKind> {
     let mismatch = |field, expected: &str, found: &str| {
         Some(FaultKind::IdentityMismatch {
             field,
@@ -85,6 +89,10 @@ pub(crate) fn differs(expected: &SourceSeen, found: &SourceSeen) -> Option<Fault
     }
     if expected.database != found.database {
         return mismatch("database", &expected.database, &found.database);
+    }
+    if expected.timeline != found.timeline && failover {
+        let (expected, found) = (expected.timeline, found.timeline);
+        return Some(FaultKind::TimelineChanged { expected, found });
     }
     if expected.timeline != found.timeline {
         let (expected, found) = (expected.timeline.to_string(), found.timeline.to_string());
@@ -152,14 +160,18 @@ mod tests {
     #[test]
     fn each_field_of_the_identity_is_compared() {
         let ours = SourceSeen { system_id: "1".into(), timeline: 1, database: "app".into() };
-        assert_eq!(differs(&ours, &ours), None);
+        assert_eq!(differs(&ours, &ours, false), None);
+        assert_eq!(differs(&ours, &ours, true), None);
         let others = [
             SourceSeen { system_id: "2".into(), ..ours.clone() },
             SourceSeen { timeline: 2, ..ours.clone() },
             SourceSeen { database: "b".into(), ..ours.clone() },
         ];
         for other in others {
-            assert!(differs(&ours, &other).is_some(), "{other:?}");
+            let kind = |failover| differs(&ours, &other, failover);
+            assert!(matches!(kind(false), Some(FaultKind::IdentityMismatch { .. })), "{other:?}");
+            let promoted = matches!(kind(true), Some(FaultKind::TimelineChanged { .. }));
+            assert_eq!(promoted, other.timeline != ours.timeline, "S-07: {other:?}");
         }
     }
 }

@@ -274,8 +274,6 @@ impl World {
         assert!(!copying || !started, "stopped with a table in Copying (Q-01)");
         let slots = self.source.slots.values().filter(|slot| slot.temporary).count();
         assert_eq!(slots, 0, "copy slots after an orderly stop (K-I4)");
-        let owed = self.destination.owes(walferry_core::ids::Lane::Main);
-        assert!(!owed, "stopped with accepted work on main (Q-02)");
     }
 
     /// Completes an operation in flight.

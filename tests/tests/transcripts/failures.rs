@@ -139,7 +139,7 @@ fn a_timed_table_is_tried_again_however_long_start_up_takes() {
 // an outage of something else uses up nobody's tries
 #[test]
 fn the_main_stream_is_lost_while_a_table_is_copied() {
-    let mut stage = Stage::new(1);
+    let mut stage = Stage::with(1, |config| config.limits.main_retries_max = 0);
     stage.world.start();
     stage.until(|work| matches!(work, Work::ReadRange { .. }));
     stage.world.trace.take();
@@ -151,7 +151,10 @@ fn the_main_stream_is_lost_while_a_table_is_copied() {
 // an attempt that is not saved yet leaves no trace
 #[test]
 fn the_main_stream_is_lost_while_an_attempt_is_not_saved_yet() {
-    let mut stage = Stage::with(3, |config| config.limits.copy_concurrency = 2);
+    let mut stage = Stage::with(3, |config| {
+        config.limits.copy_concurrency = 2;
+        config.limits.main_retries_max = 0;
+    });
     stage.world.start();
     stage.until(|work| matches!(work, Work::CloseCopy { .. }));
     stage.world.trace.take();

@@ -141,7 +141,7 @@ fn findings_about_slot_and_identity_say_what_is_lost() {
     source(FaultKind::CheckpointAhead { found, checkpoint }, "restored");
     source(FaultKind::RecreationPending, "copied anew");
     source(
-        FaultKind::HorizonBeyondFork { horizon: checkpoint, fork: checkpoint },
+        FaultKind::HorizonBeyondFork { horizon: Some(checkpoint), fork: checkpoint },
         "promoted server never had",
     );
     let mismatch = |field| FaultKind::IdentityMismatch {

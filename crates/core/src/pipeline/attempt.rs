@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::main_slot::check_created;
 use super::rows::{Rows, range_read};
-use super::startup::check_created;
 use super::{Pipeline, Purpose, source_fault};
 use crate::batch::{CopyMode, CopyStart, Durability};
-use crate::config::COLUMNS_MAX;
+use crate::config::{BLOCKER_REPORT, COLUMNS_MAX};
 use crate::effect::{Effect, Work};
 use crate::fault::{Fault, FaultKind};
 use crate::ids::{Attempt, Lane, OpId, StreamId, TableId};
@@ -426,6 +426,7 @@ impl<R> Pipeline<R> {
         run.step = Step::Preparing;
         let (table, attempt, slot) = (run.table, run.number, run.slot.clone());
         let budget = Some(self.config.limits.slot_creation_ms);
+        self.timers.set_if_unset(Wakeup::Blockers, self.now.after(BLOCKER_REPORT));
         let work = Work::OpenSnapshot { table, attempt, slot, failover: false };
         self.start_in_attempt(run, AttemptOp::OpenSnapshot, budget, work);
     }

@@ -95,7 +95,7 @@ impl<R> Pipeline<R> {
         match slot_state::inspect(slot, database, facts.slot.as_ref(), anywhere) {
             SlotState::Healthy => (),
             SlotState::Unusable(kind) => {
-                self.fail_run("watching the main slot", source_fault(kind, ""));
+                self.main_failed("watching the main slot", source_fault(kind, ""));
             }
         }
     }

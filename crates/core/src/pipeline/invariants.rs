@@ -11,7 +11,7 @@ impl<R> Pipeline<R> {
     pub fn check_invariants(&self) {
         self.check_positions();
         self.check_tables();
-        for (table, run) in self.copies.iter().filter(|_| self.life.moves_data()) {
+        for (table, run) in self.copies.iter().filter(|_| self.life.has_started()) {
             let entry = self.ledger.table(*table);
             assert!(
                 entry.is_some_and(|entry| entry.attempt == Some(run.number)) || run.is_ending(),
@@ -26,7 +26,7 @@ impl<R> Pipeline<R> {
     }
 
     fn check_positions(&self) {
-        if !self.life.moves_data() {
+        if !self.life.has_started() {
             return;
         }
         let checkpoint = self.ledger.persisted_checkpoint().unwrap_or_default();
@@ -43,7 +43,7 @@ impl<R> Pipeline<R> {
 
     /// The projection's map, the catchup set and the record say the same.
     fn check_tables(&self) {
-        if !self.life.moves_data() {
+        if !self.life.has_started() {
             return;
         }
         for (table, entry) in &*self.ledger.record().tables {

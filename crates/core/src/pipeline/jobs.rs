@@ -12,7 +12,6 @@ use crate::notice::Notice;
 use crate::record::{Phase, Policy};
 use crate::retry::{self, Decision, Place};
 
-use super::run_end::without_failover;
 use super::source_fault;
 
 impl<R> Pipeline<R> {
@@ -99,8 +98,13 @@ impl<R> Pipeline<R> {
                 self.end_without_blame(run);
                 return;
             }
-            Decision::EndRun | Decision::Promotion | Decision::SlotLoss | Decision::Repeat => {
-                self.fail_run("copying a table", without_failover(fault));
+            Decision::Promotion => {
+                self.end_without_blame(run);
+                self.timeline_changed("copying a table", fault);
+                return;
+            }
+            Decision::EndRun | Decision::SlotLoss | Decision::Repeat => {
+                self.fail_run("copying a table", fault);
                 return;
             }
             Decision::Retry if u64::from(tries) <= self.config.limits.retries_max => Policy::Timed,

@@ -3,16 +3,20 @@
 
 use core::time::Duration;
 
+use super::life::Life;
+use super::stop::Drains;
 use super::{Pipeline, Purpose, source_fault};
 use crate::effect::Work;
 use crate::event::Event;
 use crate::fault::{Fault, FaultKind};
 use crate::ids::{Lane, Session, StreamId, TableId};
 use crate::input::Answer;
+use crate::lane::LaneState;
 use crate::lsn::Position;
 use crate::notice::Notice;
 use crate::projection::{self, Dispatched, Reach};
 use crate::record::Phase;
+use crate::retry::{self, Decision, Place};
 use crate::stream::Gate;
 use crate::violation::Violation;
 
@@ -30,7 +34,7 @@ impl<R> Pipeline<R> {
             self.confirm(StreamId::Main, false);
         }
         if wants.misplaced_ddl {
-            self.fail_run("reading the main stream", misplaced_ddl());
+            self.main_failed("reading the main stream", misplaced_ddl());
         }
         Ok(())
     }
@@ -42,21 +46,26 @@ impl<R> Pipeline<R> {
             return;
         }
         self.main.open = false;
-        if self.life.is_stopping() {
+        match self.life {
+            Life::Running if matches!(fault.kind, FaultKind::Server { .. }) => {
+                let slot = self.main_slot();
+                let budget = Some(self.config.limits.query_ms);
+                self.start(Purpose::NameCause(fault), budget, Work::InspectSlot { slot });
+            }
+            Life::Running => self.main_failed("reading the main stream", fault),
+            // The destination starts; the loss is dealt with once the run is Running.
+            Life::Starting | Life::Saving(_) | Life::Waiting(_) => self.lost_early = Some(fault),
             // What is read is drained and saved all the same; the next start confirms it.
-            return;
-        }
-        if matches!(fault.kind, FaultKind::Server { .. }) && self.life.is_running() {
-            let slot = self.main_slot();
-            let budget = Some(self.config.limits.query_ms);
-            self.start(Purpose::NameCause(fault), budget, Work::InspectSlot { slot });
-        } else {
-            self.fail_run("reading the main stream", fault);
+            Life::Stopping(_)
+            | Life::Reopening(_)
+            | Life::Leaving(_)
+            | Life::Failing(_)
+            | Life::Ended => (),
         }
     }
 
     pub(super) fn cause_named(&mut self, original: Fault, result: Result<Answer, Fault>) {
-        if self.life.is_stopping() {
+        if !self.life.is_running() {
             return;
         }
         let found = match result {
@@ -70,20 +79,22 @@ impl<R> Pipeline<R> {
             Some(kind) => source_fault(kind, original.message),
             None => original,
         };
-        self.fail_run("reading the main stream", fault);
+        self.main_failed("reading the main stream", fault);
     }
 
     pub(super) fn settle_main(&mut self) -> bool {
-        if !self.life.moves_data() {
-            return false;
+        let mut moved = false;
+        if self.life.moves_data() {
+            // A flush that is due goes first: a lane that is never idle would not be flushed else.
+            moved = self.flush_main() | self.offer_main();
+            if self.is_dispatch_due() {
+                self.dispatch_main();
+                moved = true;
+            }
         }
-        // A flush that is due goes first: a lane that is never idle would not be flushed else.
-        let mut moved = self.flush_main() | self.offer_main();
-        if self.is_dispatch_due() {
-            self.dispatch_main();
-            moved = true;
-        }
-        if let Some(covered) = self.main_lane.take_covered() {
+        if self.life.has_started()
+            && let Some(covered) = self.main_lane.take_covered()
+        {
             self.raise_main_frontier(covered);
             moved = true;
         }
@@ -144,7 +155,7 @@ impl<R> Pipeline<R> {
     ///
     fn offer_main(&mut self) -> bool {
         let ready = self.main_lane.has_waiting() && !self.main_lane.is_busy();
-        if !ready || !self.turns.enter(Lane::Main) {
+        if !ready || !self.horizon_allows_offer() || !self.turns.enter(Lane::Main) {
             return false;
         }
         if let Some(batch) = self.main_lane.offer() {
@@ -164,9 +175,27 @@ impl<R> Pipeline<R> {
             Ok(_) => Err(()),
             Err(fault) => {
                 self.main_lane.write_failed();
-                self.fail_run("writing changes to the destination", fault);
+                self.write_main_failed(fault);
                 Ok(())
             }
+        }
+    }
+    /// A write failed. While the run leaves or stops with its lane given up, a transient failure
+    /// costs nothing: what was offered is sent again.
+    fn write_main_failed(&mut self, fault: Fault) {
+        let transient = retry::decide(&fault.kind, Place::Main) == Decision::Repeat;
+        let given_up = match self.life {
+            Life::Leaving(_) | Life::Reopening(_) => true,
+            Life::Stopping(stop) => stop.drains == Drains::Lane,
+            Life::Starting
+            | Life::Saving(_)
+            | Life::Waiting(_)
+            | Life::Running
+            | Life::Failing(_)
+            | Life::Ended => false,
+        };
+        if !(transient && given_up) {
+            self.main_failed("writing changes to the destination", fault);
         }
     }
 
@@ -181,13 +210,7 @@ impl<R> Pipeline<R> {
             }
             return false;
         }
-        if !self.turns.enter(Lane::Main) {
-            return false;
-        }
-        self.main_lane.begin_flush();
-        let budget = Some(self.config.limits.destination_ms);
-        self.start(Purpose::FlushMain, budget, Work::Flush { lane: Lane::Main });
-        true
+        self.start_main_flush()
     }
 
     pub(super) fn main_flushed(&mut self, result: Result<Answer, Fault>) {
@@ -195,15 +218,15 @@ impl<R> Pipeline<R> {
         match result {
             Ok(_) => self.main_lane.flushed(),
             Err(fault) => {
-                self.main_lane.flush_failed();
-                // F-04: durability of shared work is unknown
+                // F-04: durability of shared work is unknown; the replay from the checkpoint covers it
+                self.main_lane = LaneState::default();
                 let fault = match fault {
                     Fault { kind: FaultKind::Destination { class }, origin, message, blame } => {
                         Fault { kind: FaultKind::FlushFailed { class }, origin, message, blame }
                     }
                     other => other,
                 };
-                self.fail_run("flushing the destination", fault);
+                self.main_failed("flushing the destination", fault);
             }
         }
     }

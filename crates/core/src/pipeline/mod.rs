@@ -4,11 +4,19 @@
 mod attempt;
 mod feedback;
 mod handover;
+mod horizon;
+mod identity;
 mod invariants;
 mod jobs;
+mod leaving;
+mod life;
 mod main_retry;
+mod main_slot;
 mod main_stream;
+mod opening;
 mod picture;
+mod promoting;
+mod reopen;
 mod replay;
 mod rows;
 mod run_end;
@@ -22,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use core::time::Duration;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Until};
 use crate::effect::{Effect, Work};
 use crate::fault::{Fault, FaultKind, Origin};
 use crate::ids::{Attempt, Epoch, OpId, Session, StreamId, TableId};
@@ -35,7 +43,7 @@ use crate::names;
 use crate::notice::Notice;
 use crate::projection::Owned;
 use crate::record::{FORMAT, Identity, Record};
-use crate::source::{Listing, SourceSeen};
+use crate::source::{Listing, SlotReport, SourceSeen};
 use crate::stream::{Gate, Stream};
 use crate::time::Instant;
 use crate::timers::{Timers, Wakeup};
@@ -43,7 +51,8 @@ use crate::turns::Turns;
 use crate::violation::Violation;
 
 use attempt::{AttemptOp, CopyRun, Step};
-use run_end::Life;
+use life::Life;
+use reopen::ReopenOp;
 use startup::StartupOp;
 use until::UntilState;
 
@@ -69,7 +78,11 @@ impl Seed {
 enum Purpose {
     Save,
     Startup(StartupOp),
-    Blockers,
+    Blockers {
+        slot: String,
+    },
+    /// A step of the opening of a main stream that was lost.
+    Reopen(ReopenOp),
     Monitor,
     UntilTarget,
     /// One inspection that names the cause of a failed main stream (Y-02).
@@ -106,6 +119,20 @@ pub struct Pipeline<R> {
     listing: Option<Listing>,
     /// When a busy slot was first seen busy (M-01).
     busy_since: Option<Instant>,
+    /// The step of start-up that looks at it again.
+    busy_step: StartupOp,
+    /// The main slot as start-up found it (U-08).
+    slot_report: Option<SlotReport>,
+    /// The main slot shall be created again: by policy, after a promotion, or by the operator.
+    recreate_wanted: bool,
+    /// Start-up was entered again in this run (U-00).
+    is_entered_again: bool,
+    /// Ownership number of this run.
+    run_epoch: Epoch,
+    /// The main stream was lost before the run was Running.
+    lost_early: Option<Fault>,
+    /// The maximum ever offered on main, as far as the record knew at start.
+    horizon_offered: Option<Position>,
 
     last_session: u64,
     main: Stream<R>,
@@ -146,6 +173,9 @@ impl<R> Pipeline<R> {
         let mut current = record.clone().unwrap_or_else(|| intent(&config, &seed));
         current.epoch = Epoch(current.epoch.0 + 1);
         let start = current.checkpoint.unwrap_or_default();
+        let run_epoch = current.epoch;
+        let horizon_offered = current.write_horizon;
+        let recreate_wanted = config.until == Some(Until::Recreated);
         let turns = Turns::new(config.destination.lanes_max);
         let mut pipeline = Self {
             until: UntilState::new(config.until),
@@ -163,6 +193,13 @@ impl<R> Pipeline<R> {
             seen: None,
             listing: None,
             busy_since: None,
+            busy_step: StartupOp::ListLeftovers,
+            slot_report: None,
+            recreate_wanted,
+            is_entered_again: false,
+            run_epoch,
+            lost_early: None,
+            horizon_offered,
             last_session: 0,
             main: Stream::new(StreamId::Main, Session(0), start, now),
             main_lane: LaneState::default(),
@@ -275,6 +312,12 @@ impl<R> Pipeline<R> {
                 self.cut_short("a second stop request");
                 Ok(())
             }
+            Input::Request(request @ Request::Recreate) => {
+                if let Err(reason) = self.request_recreate() {
+                    self.report(Notice::RequestRefused { request, reason: reason.to_owned() });
+                }
+                Ok(())
+            }
             Input::Request(request) => {
                 let reason = "not while this version runs".to_owned();
                 self.report(Notice::RequestRefused { request, reason });
@@ -296,7 +339,10 @@ impl<R> Pipeline<R> {
         match purpose {
             Purpose::Save => self.save_completed(result),
             Purpose::Startup(what) => self.startup_completed(what, result).map_err(|()| wrong()),
-            Purpose::Blockers => self.blockers_completed(result).map_err(|()| wrong()),
+            Purpose::Blockers { slot } => {
+                self.blockers_completed(slot, result).map_err(|()| wrong())
+            }
+            Purpose::Reopen(what) => self.reopen_completed(what, result).map_err(|()| wrong()),
             Purpose::Monitor => self.monitor_completed(result).map_err(|()| wrong()),
             Purpose::UntilTarget => self.until_target(result).map_err(|()| wrong()),
             Purpose::NameCause(fault) => {
@@ -334,8 +380,8 @@ impl<R> Pipeline<R> {
             Wakeup::Retry(table) => self.retry_due(table),
             Wakeup::Monitor => self.monitor_due(),
             Wakeup::Until => self.until_due(),
-            Wakeup::MainRetry
-            | Wakeup::WriteRetry
+            Wakeup::MainRetry => self.main_retry_due(),
+            Wakeup::WriteRetry
             | Wakeup::Fence
             | Wakeup::FencePause
             | Wakeup::Distance
@@ -355,6 +401,10 @@ impl<R> Pipeline<R> {
                 | self.settle_jobs()
                 | self.settle_until()
                 | self.settle_stop()
+                | self.settle_waiting()
+                | self.settle_reopen()
+                | self.settle_leaving()
+                | self.settle_horizon()
                 | self.settle_save()
                 | self.settle_failure();
             if !moved {
@@ -386,7 +436,7 @@ impl<R> Pipeline<R> {
 
     fn move_gates(&mut self) {
         let share = self.share(self.copies.len());
-        if self.life.is_stopping() {
+        if !self.main.open || self.life.is_stopping() {
             self.main.gate = Gate::Closed;
         } else {
             let held = self.main.queue.bytes() + self.main_lane.bytes();

@@ -23,7 +23,7 @@ impl<R> Pipeline<R> {
         });
         let copies: u64 = self.copies.values().map(CopyRun::held).sum();
         View {
-            lifecycle: self.life.word(),
+            lifecycle: self.life.word(self.is_entered_again),
             epoch: self.epoch(),
             positions,
             tables: tables.collect(),

@@ -1,32 +1,13 @@
-//! Where a run stands, and how a failed one ends: nothing is flushed, shut down or confirmed;
+//! How a failed run ends: nothing is flushed, shut down or confirmed;
 //! one last save gives back the try of each running attempt.
 
-use super::startup::StartupSave;
-use super::stop::Stop;
+use super::life::Life;
 use super::{Pipeline, Purpose};
 use crate::effect::Effect;
-use crate::fault::{Fault, FaultKind};
+use crate::fault::Fault;
 use crate::notice::Outcome;
 use crate::record::Phase;
-use crate::retry::{self, Decision, Place};
 use crate::timers::Wakeup;
-
-/// Where a run stands (L-02).
-#[derive(Debug)]
-pub(super) enum Life {
-    /// In start-up, an operation is outstanding.
-    Starting,
-    /// In start-up, a save is outstanding.
-    Saving(StartupSave),
-    /// U-16.
-    Running,
-    /// Q.
-    Stopping(Stop),
-    /// Waiting for a save in flight, or for the last one.
-    Failing(Failure),
-    /// Nothing follows.
-    Ended,
-}
 
 #[derive(Debug)]
 pub(super) struct Failure {
@@ -35,69 +16,12 @@ pub(super) struct Failure {
     last_save: bool,
 }
 
-impl Life {
-    pub(super) const fn is_ended(&self) -> bool {
-        matches!(self, Self::Ended)
-    }
-
-    pub(super) const fn is_failing(&self) -> bool {
-        matches!(self, Self::Failing(_))
-    }
-
-    pub(super) const fn is_running(&self) -> bool {
-        matches!(self, Self::Running)
-    }
-
-    pub(super) const fn is_stopping(&self) -> bool {
-        matches!(self, Self::Stopping(_))
-    }
-
-    /// Whether what is dirty is saved without being asked for: from save C on.
-    pub(super) const fn saves_by_itself(&self) -> bool {
-        match self {
-            Self::Running => true,
-            Self::Stopping(stop) => stop.from_running,
-            Self::Starting | Self::Saving(_) | Self::Failing(_) | Self::Ended => false,
-        }
-    }
-
-    /// Whether the main stream may be dispatched and written.
-    pub(super) const fn moves_data(&self) -> bool {
-        match self {
-            Self::Running => true,
-            Self::Stopping(stop) => stop.from_running,
-            Self::Starting | Self::Saving(_) | Self::Failing(_) | Self::Ended => false,
-        }
-    }
-
-    /// The word of the glossary.
-    pub(super) const fn word(&self) -> &'static str {
-        match self {
-            Self::Starting | Self::Saving(_) => "initializing",
-            Self::Running => "running",
-            Self::Stopping(_) => "stopping",
-            Self::Failing(_) => "failing",
-            Self::Ended => "ended",
-        }
-    }
-}
-
 impl<R> Pipeline<R> {
-    /// Ends the run with a failure. What Y-02 would repeat ends it as well until main retries exist.
+    /// Ends the run with a failure.
     pub(super) fn fail_run(&mut self, action: &'static str, fault: Fault) {
         if self.life.is_failing() || self.life.is_ended() {
             return;
         }
-        let fault = match retry::decide(&fault.kind, Place::Main) {
-            // Failover is off (S-07).
-            Decision::Promotion => without_failover(fault),
-            Decision::Stopped
-            | Decision::EndRun
-            | Decision::Repeat
-            | Decision::Retry
-            | Decision::Errored(_)
-            | Decision::SlotLoss => fault,
-        };
         self.life = Life::Failing(Failure { action, fault, last_save: false });
         // A failure in a stop still has to end within the stop's budget (L-I3).
         self.timers.clear_all_but(Wakeup::StopBudget);
@@ -158,7 +82,17 @@ impl<R> Pipeline<R> {
             })
             .map(|(&table, _)| table)
             .collect();
-        if running.is_empty() || !self.ledger.revert_to_persisted() {
+        // An attempt that failed and whose end is not saved yet did fail: its try is used up.
+        let failed: Vec<_> = (self.ledger.record().tables.iter())
+            .filter(|(_, entry)| matches!(entry.phase, Phase::Errored { .. }))
+            .filter(|(table, entry)| {
+                persisted.tables.get(table).is_some_and(|persisted| {
+                    persisted.phase == Phase::Copying && persisted.attempt == entry.attempt
+                })
+            })
+            .map(|(&table, entry)| (table, entry.phase.clone()))
+            .collect();
+        if (running.is_empty() && failed.is_empty()) || !self.ledger.revert_to_persisted() {
             return false;
         }
         for table in running {
@@ -167,21 +101,9 @@ impl<R> Pipeline<R> {
                 entry.tries = entry.tries.saturating_sub(1);
             });
         }
+        for (table, phase) in failed {
+            self.ledger.edit_table(table, |entry| entry.phase = phase);
+        }
         true
     }
-}
-
-/// Without slot failover another timeline is another source (S-07).
-pub(super) fn without_failover(fault: Fault) -> Fault {
-    let Fault { kind: FaultKind::TimelineChanged { expected, found }, origin, message, blame } =
-        fault
-    else {
-        return fault;
-    };
-    let kind = FaultKind::IdentityMismatch {
-        field: "timeline",
-        expected: expected.to_string(),
-        found: found.to_string(),
-    };
-    Fault { kind, origin, message, blame }
 }

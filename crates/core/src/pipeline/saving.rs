@@ -10,7 +10,7 @@ use crate::violation::Violation;
 impl<R> Pipeline<R> {
     /// C-10: at most one save in flight; what becomes dirty meanwhile goes into the next one.
     pub(super) fn settle_save(&mut self) -> bool {
-        let due = self.life.saves_by_itself()
+        let due = self.life.has_started()
             && self.ledger.is_dirty()
             && !self.ledger.is_saving()
             && !self.ledger.poisoned();
@@ -21,6 +21,7 @@ impl<R> Pipeline<R> {
     }
 
     pub(super) fn save(&mut self) {
+        self.make_horizon_exact();
         let (record, changed) = self.ledger.begin_save();
         let valid = if changed.head || changed.tables { record.validate() } else { Ok(()) };
         assert!(valid.is_ok(), "a record that breaks its own rules: {valid:?}");

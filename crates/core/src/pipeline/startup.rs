@@ -1,30 +1,34 @@
-//! Start-up order (group U), the main slot (M), and the checks before the main stream opens.
-//! One operation at a time; a failure of any of them ends the run (until main retries exist, Y-02).
+//! Start-up order (group U): one operation at a time, and what each step leads to. The steps U-03 to
+//! U-14 are one unit, which a transient failure repeats (U-02). What the steps decide stands in
+//! `identity`, `promoting`, `main_slot` and `opening`.
 
-use core::time::Duration;
 use std::collections::VecDeque;
 
+use super::life::{Again, Life};
+use super::opening::Opening;
 use super::{NOWHERE, Pipeline, Purpose, source_fault};
-use crate::config::{BLOCKER_REPORT, BUSY_SLOT_POLL, FIRST_CONNECT_MS, SLOT_MONITOR};
+use crate::config::{BLOCKER_REPORT, FIRST_CONNECT_MS, SLOT_MONITOR, Until};
 use crate::effect::Work;
-use crate::fault::{Fault, FaultKind, Origin, SqlState};
+use crate::fault::{Fault, FaultKind};
 use crate::ids::StreamId;
 use crate::input::Answer;
 use crate::lsn::Position;
 use crate::names;
 use crate::notice::Notice;
-use crate::slot_state::{self, SlotState};
-use crate::source::{CreatedSlot, Listing, ServerFacts, SlotFacts, SlotReport};
+use crate::retry::{self, Decision, Place};
+use crate::source::{Listing, SlotReport};
 use crate::stream::Stream;
 use crate::timers::Wakeup;
-
-use super::run_end::Life;
 
 /// The operation that start-up waits for; saves are told apart by what they make durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StartupOp {
     /// U-05.
     Identify,
+    /// P-02: the history of the timeline that the source is on.
+    History { timeline: u32 },
+    /// P-04: the main slot on the new timeline.
+    InspectFork { timeline: u32, fork: Position },
     /// U-08: the slot of a record that has one.
     Inspect,
     /// U-09: copy slots left over by a process that died.
@@ -35,10 +39,18 @@ pub(super) enum StartupOp {
     List,
     /// U-11, M-01: is there a slot of the recorded name already?
     InspectIntent,
+    /// V-09, before the drop.
+    CheckDrop,
     /// M-02, M-07.
     DropIntent,
+    /// V-09, before the creation.
+    CheckCreate,
     /// M-04.
     Create,
+    /// M-09.
+    EnableFailover,
+    /// M-09: the property is read back.
+    InspectFailover,
     ///
     InspectOpen,
     /// U-14.
@@ -47,26 +59,35 @@ pub(super) enum StartupOp {
     Destination,
 }
 
-/// The save that start-up waits for (U-11, U-13).
+/// The save that start-up waits for (U-11, U-13, P-07, I-06).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartupSave {
     /// Save A: the intent.
     Intent,
     /// Save B: the positions of the new slot.
     Initial,
+    /// P-07: the new timeline.
+    Promoted { from: u32, fork: Position },
+    /// Save R1: the slot is to be created again.
+    Recreating,
+    /// Save R2: it was.
+    Recreated,
     /// Save C: the tables, and the epoch of this run.
     Reconciled,
 }
 
 impl StartupOp {
     /// What is being done, for people.
-    const fn action(&self) -> &'static str {
+    pub(super) const fn action(&self) -> &'static str {
         match self {
             Self::Identify => "connecting to the source",
+            Self::History { .. } | Self::InspectFork { .. } => "following a promotion",
             Self::Inspect | Self::InspectOpen => "checking the main slot",
             Self::ListLeftovers | Self::DropLeftover { .. } => "removing left-over copy slots",
             Self::List => "listing the publication",
+            Self::CheckDrop | Self::CheckCreate => "checking the ownership of the state",
             Self::InspectIntent | Self::DropIntent | Self::Create => "creating the main slot",
+            Self::EnableFailover | Self::InspectFailover => "enabling failover of the main slot",
             Self::Open => "starting the main stream",
             Self::Destination => "starting the destination",
         }
@@ -84,9 +105,14 @@ impl<R> Pipeline<R> {
                 let budget = if first { FIRST_CONNECT_MS } else { u64::MAX };
                 (limits.connect_ms.min(budget), Work::Identify)
             }
-            StartupOp::Inspect | StartupOp::InspectIntent | StartupOp::InspectOpen => {
-                (query, Work::InspectSlot { slot })
+            StartupOp::History { timeline } => {
+                (query, Work::ReadTimelineHistory { timeline: *timeline })
             }
+            StartupOp::Inspect
+            | StartupOp::InspectFork { .. }
+            | StartupOp::InspectIntent
+            | StartupOp::InspectFailover
+            | StartupOp::InspectOpen => (query, Work::InspectSlot { slot }),
             StartupOp::ListLeftovers => {
                 (query, Work::ListSlots { prefix: names::copy_slot_prefix(&slot) })
             }
@@ -95,12 +121,15 @@ impl<R> Pipeline<R> {
                 (query, Work::DropSlot { slot })
             }
             StartupOp::List => (query, Work::ListPublication),
+            StartupOp::CheckDrop | StartupOp::CheckCreate => (limits.store_ms, Work::CheckOwner),
             StartupOp::DropIntent => (query, Work::DropSlot { slot }),
             StartupOp::Create => {
                 let budget = limits.slot_creation_ms;
+                let failover = limits.policies.slot_failover;
                 self.timers.set(Wakeup::Blockers, self.now.after(BLOCKER_REPORT));
-                (budget, Work::CreateSlot { slot, failover: false })
+                (budget, Work::CreateSlot { slot, failover })
             }
+            StartupOp::EnableFailover => (query, Work::EnableFailover { slot }),
             StartupOp::Open => {
                 let (session, from) = (self.main.session, self.main.started_at);
                 let stream = StreamId::Main;
@@ -118,7 +147,7 @@ impl<R> Pipeline<R> {
         what: StartupOp,
         result: Result<Answer, Fault>,
     ) -> Result<(), ()> {
-        if what == StartupOp::Create {
+        if what == StartupOp::Create && !self.is_a_slot_created() {
             self.timers.clear(Wakeup::Blockers);
         }
         if what == StartupOp::Destination && result.is_ok() {
@@ -127,33 +156,67 @@ impl<R> Pipeline<R> {
         if what == StartupOp::Open && result.is_ok() {
             self.main.open = true;
         }
-        if self.life.is_stopping() {
+        if !matches!(self.life, Life::Starting) {
             return Ok(());
         }
-        let answer = match result {
-            Ok(answer) => answer,
-            Err(fault) => {
-                self.fail_run(what.action(), fault);
-                return Ok(());
-            }
-        };
         let action = what.action();
-        let step = match (what, answer) {
+        match result {
+            Ok(answer) => {
+                if let Err(fault) = self.startup_advanced(what, answer)? {
+                    self.main_failed(action, fault);
+                }
+            }
+            Err(fault) => self.startup_failed(&what, fault),
+        }
+        Ok(())
+    }
+
+    /// U-02: while there is no record a mistyped setting is seen at once. U-15 is tried again alone.
+    fn startup_failed(&mut self, what: &StartupOp, fault: Fault) {
+        let first = *what == StartupOp::Identify && self.ledger.persisted().is_none();
+        let mistyped = matches!(fault.kind, FaultKind::Transport | FaultKind::Timeout { .. });
+        let transient = retry::decide(&fault.kind, Place::Main) == Decision::Repeat;
+        if first && mistyped {
+            self.fail_run(what.action(), fault);
+        } else if *what == StartupOp::Destination && transient {
+            self.repeat_startup(what.action(), fault, Again::Destination);
+        } else {
+            self.main_failed(what.action(), fault);
+        }
+    }
+
+    /// One step of start-up succeeded. The outer error is an answer of the wrong kind.
+    fn startup_advanced(
+        &mut self,
+        what: StartupOp,
+        answer: Answer,
+    ) -> Result<Result<(), Fault>, ()> {
+        Ok(match (what, answer) {
             (StartupOp::Identify, Answer::Identified(facts)) => self.identified(facts),
-            (StartupOp::Inspect, Answer::Slot(report)) => self.inspected(&report),
+            (StartupOp::History { timeline }, Answer::History(history)) => {
+                self.history_read(timeline, &history)
+            }
+            (StartupOp::InspectFork { timeline, fork }, Answer::Slot(report)) => {
+                self.fork_inspected(report, timeline, fork)
+            }
+            (StartupOp::Inspect, Answer::Slot(report)) => self.inspected(report),
             (StartupOp::ListLeftovers, Answer::Slots(slots)) => self.leftovers_listed(slots),
-            (StartupOp::DropLeftover { rest }, Answer::Done) => self.leftover_dropped(rest),
-            (StartupOp::List, Answer::Publication(listing)) => self.listed(listing),
-            (StartupOp::InspectIntent, Answer::Slot(report)) => self.intent_inspected(&report),
-            (StartupOp::DropIntent, Answer::Done) => {
-                self.start_startup(StartupOp::Create);
+            (StartupOp::DropLeftover { rest }, Answer::Done) => {
+                self.leftover_dropped(rest);
                 Ok(())
             }
+            (StartupOp::List, Answer::Publication(listing)) => self.listed(listing),
+            (StartupOp::InspectIntent, Answer::Slot(report)) => self.intent_inspected(&report),
+            (StartupOp::CheckDrop, Answer::Done) => self.go_on(StartupOp::DropIntent),
+            (StartupOp::DropIntent, Answer::Done) => self.go_on(StartupOp::CheckCreate),
+            (StartupOp::CheckCreate, Answer::Done) => self.go_on(StartupOp::Create),
             (StartupOp::Create, Answer::Created(created)) => self.slot_created(created),
+            (StartupOp::EnableFailover, Answer::Done) => self.go_on(StartupOp::InspectFailover),
+            (StartupOp::InspectFailover, Answer::Slot(report)) => self.failover_enabled(report),
             (StartupOp::InspectOpen, Answer::Slot(report)) => self.ready_to_open(&report),
             (StartupOp::Open, Answer::Opened(seen)) => self.check_seen(&seen).map(|()| {
                 self.main.heard = self.now;
-                self.start_startup(StartupOp::Destination);
+                self.unit_completed();
             }),
             (StartupOp::Destination, Answer::Done) => {
                 self.run();
@@ -161,22 +224,29 @@ impl<R> Pipeline<R> {
             }
             (
                 StartupOp::Identify
+                | StartupOp::History { .. }
+                | StartupOp::InspectFork { .. }
                 | StartupOp::Inspect
                 | StartupOp::ListLeftovers
                 | StartupOp::DropLeftover { .. }
                 | StartupOp::List
                 | StartupOp::InspectIntent
+                | StartupOp::CheckDrop
                 | StartupOp::DropIntent
+                | StartupOp::CheckCreate
                 | StartupOp::Create
+                | StartupOp::EnableFailover
+                | StartupOp::InspectFailover
                 | StartupOp::InspectOpen
                 | StartupOp::Open
                 | StartupOp::Destination,
                 _,
             ) => return Err(()),
-        };
-        if let Err(fault) = step {
-            self.fail_run(action, fault);
-        }
+        })
+    }
+
+    pub(super) fn go_on(&mut self, with: StartupOp) -> Result<(), Fault> {
+        self.start_startup(with);
         Ok(())
     }
 
@@ -185,188 +255,35 @@ impl<R> Pipeline<R> {
         let Life::Saving(save) = self.life else { return };
         self.life = Life::Starting;
         match save {
-            StartupSave::Intent => self.start_startup(StartupOp::InspectIntent),
+            StartupSave::Intent | StartupSave::Recreating => {
+                self.start_startup(StartupOp::InspectIntent);
+            }
             StartupSave::Initial => self.reconcile_and_save(),
+            StartupSave::Promoted { from, fork } => self.promoted(from, fork),
+            StartupSave::Recreated => {
+                self.recreate_wanted = false;
+                self.reconcile_and_save();
+            }
+            StartupSave::Reconciled if self.config.until == Some(Until::Recreated) => {
+                self.request_stop(true);
+            }
             StartupSave::Reconciled => self.prepare_main(),
         }
     }
 
-    fn save_in_startup(&mut self, save: StartupSave) {
+    pub(super) fn save_in_startup(&mut self, save: StartupSave) {
         self.life = Life::Saving(save);
         self.save();
     }
 
-    /// S-04, with the timeline last (failover off, U-06).
-    fn identified(&mut self, facts: ServerFacts) -> Result<(), Fault> {
-        let record = self.ledger.record();
-        let mismatch = |field, expected: &str, found: &str| {
-            let (expected, found) = (expected.to_owned(), found.to_owned());
-            source_fault(FaultKind::IdentityMismatch { field, expected, found }, "")
-        };
-        if record.destination_id != self.config.destination.id && record.attempt_seq > 0 {
-            let found = &self.config.destination.id;
-            return Err(mismatch("destination", &record.destination_id, found));
-        }
-        if record.slot_prefix != self.config.limits.slot_prefix {
-            let found = &self.config.limits.slot_prefix;
-            return Err(mismatch("slot_prefix", &record.slot_prefix, found));
-        }
-        if record.identity.publication != self.config.publication {
-            let found = &self.config.publication;
-            return Err(mismatch("publication", &record.identity.publication, found));
-        }
-        if facts.seen.database != self.config.database {
-            return Err(mismatch("database", &self.config.database, &facts.seen.database));
-        }
-        if facts.in_recovery {
-            let kind = FaultKind::Server { code: SqlState(*b"57P03") };
-            return Err(source_fault(kind, "the source is a standby, or still recovering"));
-        }
-        if facts.wal_level != "logical" {
-            let kind = FaultKind::Configuration {
-                setting: "wal_level",
-                expected: "logical".to_owned(),
-                found: facts.wal_level,
-            };
-            return Err(source_fault(kind, ""));
-        }
-        self.adopt_or_compare_identity(&facts)?;
-        self.adopt_destination();
-        self.report(Notice::SourceIdentified {
-            version: facts.version,
-            timeline: facts.seen.timeline,
-        });
-        if !facts.copy_slot_risks.is_empty() {
-            self.report(Notice::CopySlotAtRisk { settings: facts.copy_slot_risks });
-        }
-        self.seen = Some(facts.seen);
-        let has_slot = self.ledger.record().initial_lsn.is_some();
-        self.start_startup(if has_slot { StartupOp::Inspect } else { StartupOp::ListLeftovers });
-        Ok(())
-    }
-
-    /// S-04: until an attempt has begun nothing was offered to any destination, so another one may
-    /// take its place: a mistyped one can be put right.
-    fn adopt_destination(&mut self) {
-        let id = self.config.destination.id.clone();
-        if self.ledger.record().destination_id != id {
-            self.ledger.edit_head(|record| record.destination_id = id);
-        }
-    }
-
-    fn adopt_or_compare_identity(&mut self, facts: &ServerFacts) -> Result<(), Fault> {
-        let identity = &self.ledger.record().identity;
-        if self.ledger.persisted().is_none() {
-            let seen = facts.seen.clone();
-            self.ledger.edit_head(|record| {
-                record.identity.system_id = seen.system_id;
-                record.identity.timeline = seen.timeline;
-            });
-            return Ok(());
-        }
-        let recorded = crate::source::SourceSeen {
-            system_id: identity.system_id.clone(),
-            timeline: identity.timeline,
-            database: identity.database.clone(),
-        };
-        slot_state::differs(&recorded, &facts.seen)
-            .map_or(Ok(()), |kind| Err(source_fault(kind, "")))
-    }
-
-    /// S-06: every further connection must reach the run's source.
-    pub(super) fn check_seen(&self, found: &crate::source::SourceSeen) -> Result<(), Fault> {
-        let differs = self.seen.as_ref().and_then(|seen| slot_state::differs(seen, found));
-        differs.map_or(Ok(()), |kind| Err(source_fault(kind, "")))
-    }
-
     /// U-08.
-    fn inspected(&mut self, report: &SlotReport) -> Result<(), Fault> {
+    fn inspected(&mut self, report: SlotReport) -> Result<(), Fault> {
         self.check_seen(&report.seen)?;
-        self.judge_slot(report)?;
-        self.start_startup(StartupOp::ListLeftovers);
-        Ok(())
-    }
-
-    pub(super) fn judge_slot(&self, report: &SlotReport) -> Result<(), Fault> {
-        let record = self.ledger.record();
-        let (slot, database) = (&record.identity.slot, &record.identity.database);
-        let checkpoint = self.ledger.persisted_checkpoint().unwrap_or(NOWHERE);
-        match slot_state::inspect(slot, database, report.slot.as_ref(), checkpoint) {
-            SlotState::Healthy => Ok(()),
-            SlotState::Unusable(kind) => Err(source_fault(kind, "")),
+        if let Err(fault) = self.judge_slot(&report) {
+            self.lost_in_startup(fault)?;
         }
-    }
-
-    /// U-09, K-07: those of this main slot are dropped once they are inactive, foreign ones stay.
-    fn leftovers_listed(&mut self, slots: Vec<SlotFacts>) -> Result<(), Fault> {
-        let database = self.config.database.clone();
-        let prefix = names::copy_slot_prefix(&self.main_slot());
-        let ours = slots.into_iter().filter(|slot| slot.name.starts_with(&prefix));
-        let mut inactive = VecDeque::new();
-        let mut busy = None;
-        for slot in ours {
-            if slot_state::foreign(&slot, &database).is_some() {
-                self.report(Notice::ForeignSlotLeft { slot: slot.name });
-            } else if slot.active.is_some() {
-                busy = Some(slot);
-            } else {
-                inactive.push_back(slot.name);
-            }
-        }
-        if !inactive.is_empty() {
-            self.start_startup(StartupOp::DropLeftover { rest: inactive });
-            Ok(())
-        } else if let Some(slot) = busy {
-            self.wait_for_busy_slot(&slot)
-        } else {
-            self.busy_since = None;
-            self.start_startup(StartupOp::List);
-            Ok(())
-        }
-    }
-
-    fn leftover_dropped(&mut self, mut rest: VecDeque<String>) -> Result<(), Fault> {
-        rest.pop_front();
-        self.start_startup(if rest.is_empty() {
-            StartupOp::ListLeftovers
-        } else {
-            StartupOp::DropLeftover { rest }
-        });
-        Ok(())
-    }
-
-    /// M-01: a slot held by another session is looked at again and again; its holder is named and
-    /// never ended.
-    fn wait_for_busy_slot(&mut self, slot: &SlotFacts) -> Result<(), Fault> {
-        let budget = Duration::from_millis(self.config.limits.slot_busy_ms);
-        let since = *self.busy_since.get_or_insert(self.now);
-        let holder = slot.active.clone();
-        if self.now.since(since) >= budget {
-            let who = holder.map_or_else(String::new, |holder| {
-                format!(" by pid {} ({})", holder.pid, holder.application)
-            });
-            let message = format!("replication slot {} is held{who}", slot.name);
-            return Err(source_fault(FaultKind::Timeout { budget }, message));
-        }
-        if let Some(holder) = holder.filter(|_| since == self.now) {
-            self.report(Notice::SlotBusy { slot: slot.name.clone(), holder });
-        }
-        self.timers.set(Wakeup::BusySlot, self.now.after(BUSY_SLOT_POLL));
-        Ok(())
-    }
-
-    pub(super) fn look_at_busy_slot(&mut self) {
-        if self.life.is_stopping() {
-            return;
-        }
-        let has_main = self.main.session.0 > 0;
-        self.start_startup(if has_main {
-            StartupOp::InspectOpen
-        } else if self.listing.is_some() {
-            StartupOp::InspectIntent
-        } else {
-            StartupOp::ListLeftovers
-        });
+        self.slot_report = Some(report);
+        self.go_on(StartupOp::ListLeftovers)
     }
 
     /// U-10.
@@ -387,73 +304,18 @@ impl<R> Pipeline<R> {
             self.report(Notice::ActionsMissing { actions });
         }
         self.listing = Some(listing);
-        if self.ledger.record().initial_lsn.is_some() {
-            self.reconcile_and_save();
-        } else {
+        if self.ledger.record().initial_lsn.is_none() {
             self.save_in_startup(StartupSave::Intent);
-        }
-        Ok(())
-    }
-
-    /// M-01, M-02, M-07: the name was random and saved first, so a slot of it is ours to replace.
-    fn intent_inspected(&mut self, report: &SlotReport) -> Result<(), Fault> {
-        self.check_seen(&report.seen)?;
-        let Some(slot) = &report.slot else {
-            self.busy_since = None;
-            self.start_startup(StartupOp::Create);
-            return Ok(());
-        };
-        if let Some(kind) = slot_state::foreign(slot, &self.config.database) {
-            return Err(source_fault(kind, ""));
-        }
-        if slot.active.is_some() {
-            return self.wait_for_busy_slot(slot);
-        }
-        self.busy_since = None;
-        self.start_startup(StartupOp::DropIntent);
-        Ok(())
-    }
-
-    /// M-06: who keeps slot creation waiting.
-    pub(super) fn look_at_blockers(&mut self) {
-        let creating = Purpose::Startup(StartupOp::Create);
-        if self.pending.values().any(|purpose| *purpose == creating) {
-            let (slot, budget) = (self.main_slot(), Some(self.config.limits.query_ms));
-            self.start(Purpose::Blockers, budget, Work::ReadBlockers { slot });
-            self.timers.set(Wakeup::Blockers, self.now.after(BLOCKER_REPORT));
+            Ok(())
+        } else if self.is_recreating() {
+            self.begin_recreation();
+            Ok(())
+        } else {
+            self.settle_failover()
         }
     }
 
-    pub(super) fn blockers_completed(&mut self, result: Result<Answer, Fault>) -> Result<(), ()> {
-        match result {
-            Ok(Answer::Blockers(blockers)) if blockers.is_empty() => Ok(()),
-            Ok(Answer::Blockers(blockers)) => {
-                let slot = self.main_slot();
-                self.report(Notice::SlotCreationWaits { slot, blockers });
-                Ok(())
-            }
-            Ok(_) => Err(()),
-            Err(fault) => {
-                self.report(Notice::SideTaskFailed { task: "blockers of slot creation", fault });
-                Ok(())
-            }
-        }
-    }
-
-    /// M-05.
-    fn slot_created(&mut self, created: CreatedSlot) -> Result<(), Fault> {
-        check_created(&created, &self.main_slot())?;
-        let initial = created.consistent;
-        self.ledger.edit_head(|record| {
-            record.initial_lsn = Some(initial);
-            record.checkpoint = Some(initial);
-        });
-        self.report(Notice::MainSlotCreated { slot: created.slot, initial });
-        self.save_in_startup(StartupSave::Initial);
-        Ok(())
-    }
-
-    fn reconcile_and_save(&mut self) {
+    pub(super) fn reconcile_and_save(&mut self) {
         self.reconcile();
         self.save_in_startup(StartupSave::Reconciled);
     }
@@ -466,26 +328,22 @@ impl<R> Pipeline<R> {
         self.start_startup(StartupOp::InspectOpen);
     }
 
-    /// everything that must hold before the main stream opens.
     fn ready_to_open(&mut self, report: &SlotReport) -> Result<(), Fault> {
-        self.check_seen(&report.seen)?;
-        self.judge_slot(report)?;
-        let checkpoint = self.main.started_at;
-        if report.wal_end < checkpoint.0 {
-            let kind = FaultKind::CheckpointAhead { found: report.wal_end, checkpoint };
-            return Err(source_fault(kind, ""));
+        self.busy_step = StartupOp::InspectOpen;
+        match self.check_opening(report)? {
+            Opening::Free => self.go_on(StartupOp::Open),
+            Opening::Busy => Ok(()),
         }
-        let listed = self.listing.as_ref().map(|listing| listing.publication);
-        if report.publication.is_none() || report.publication != listed {
-            let name = self.config.publication.clone();
-            return Err(source_fault(FaultKind::PublicationMissing { name }, ""));
+    }
+
+    /// U-15: at the first entry of the run only.
+    fn unit_completed(&mut self) {
+        self.main_budget.started();
+        if self.destination_started {
+            self.run();
+        } else {
+            self.start_startup(StartupOp::Destination);
         }
-        if let Some(slot) = report.slot.as_ref().filter(|slot| slot.active.is_some()) {
-            return self.wait_for_busy_slot(slot);
-        }
-        self.busy_since = None;
-        self.start_startup(StartupOp::Open);
-        Ok(())
     }
 
     /// U-16.
@@ -496,17 +354,10 @@ impl<R> Pipeline<R> {
         self.wait_for_retries();
         let (epoch, from) = (self.epoch(), self.main.started_at);
         self.report(Notice::Streaming { epoch, from });
+        if self.recreate_wanted {
+            self.leave();
+        } else if let Some(fault) = self.lost_early.take() {
+            self.main_failed("reading the main stream", fault);
+        }
     }
-}
-
-/// M-05, K-09: the answer names what was asked for.
-pub(super) fn check_created(created: &CreatedSlot, slot: &str) -> Result<Position, Fault> {
-    if created.slot == slot && created.plugin == "pgoutput" && created.consistent > NOWHERE {
-        return Ok(created.consistent);
-    }
-    let message = format!(
-        "asked for slot {slot} with pgoutput, the server made {} with {} at {}",
-        created.slot, created.plugin, created.consistent
-    );
-    Err(Fault::new(Origin::Source, FaultKind::Protocol, message))
 }

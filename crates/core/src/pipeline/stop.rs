@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use super::run_end::Life;
+use super::life::Life;
 use super::{Pipeline, Purpose};
-use crate::effect::{Effect, Work};
+use crate::effect::Work;
 use crate::fault::{Fault, FaultKind, Origin};
 use crate::ids::StreamId;
 use crate::input::Answer;
@@ -15,9 +15,20 @@ use crate::timers::Wakeup;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stop {
     step: StopStep,
-    /// Whether the run was Running: then there is something to drain and to save.
-    pub(super) from_running: bool,
+    pub(super) drains: Drains,
     until_reached: bool,
+}
+
+/// What is brought to its end first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drains {
+    /// Start-up: nothing was offered since the last save.
+    Nothing,
+    /// The main stream is lost or given up: what was offered completes, what was not is sent again
+    /// to the next run.
+    Lane,
+    /// Everything that was read in full.
+    Queue,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,39 +47,27 @@ impl<R> Pipeline<R> {
         if self.life.is_failing() || self.life.is_stopping() || self.life.is_ended() {
             return;
         }
-        let from_running = self.life.is_running();
-        self.life = Life::Stopping(Stop { step: StopStep::Drain, from_running, until_reached });
+        let drains = match self.life {
+            Life::Starting | Life::Saving(_) | Life::Waiting(_) => Drains::Nothing,
+            Life::Reopening(_) | Life::Leaving(_) => Drains::Lane,
+            Life::Running => Drains::Queue,
+            Life::Stopping(_) | Life::Failing(_) | Life::Ended => return,
+        };
+        self.life = Life::Stopping(Stop { step: StopStep::Drain, drains, until_reached });
+        if drains == Drains::Lane {
+            self.main.queue.clear();
+            self.main_lane.drop_waiting();
+        }
         let budget = Duration::from_millis(self.config.limits.stop_ms);
         self.timers.clear(Wakeup::BusySlot);
         self.timers.clear(Wakeup::Blockers);
         self.timers.clear(Wakeup::Monitor);
+        self.timers.clear(Wakeup::MainRetry);
         self.timers.clear(Wakeup::Until);
         self.timers.set(Wakeup::StopBudget, self.now.after(budget));
         self.report(Notice::Stopping { budget });
-        self.cancel_for_stop();
+        self.cancel_side_work();
         self.end_attempts_for_stop();
-    }
-
-    /// Start-up and side work ends; saves and calls of the destination complete by themselves.
-    fn cancel_for_stop(&mut self) {
-        for (&op, purpose) in &self.pending {
-            let cancel = match purpose {
-                Purpose::Startup(what) => *what != super::startup::StartupOp::Destination,
-                Purpose::Blockers
-                | Purpose::Monitor
-                | Purpose::UntilTarget
-                | Purpose::NameCause(_) => true,
-                Purpose::Save
-                | Purpose::WriteMain
-                | Purpose::FlushMain
-                | Purpose::CloseMain
-                | Purpose::Shutdown
-                | Purpose::Attempt { .. } => false,
-            };
-            if cancel {
-                self.effects.push_back(Effect::Cancel { op });
-            }
-        }
     }
 
     /// as safe as a crash.
@@ -97,7 +96,11 @@ impl<R> Pipeline<R> {
                 }
                 true
             }
-            StopStep::Drain | StopStep::CloseStream | StopStep::Shutdown => false,
+            StopStep::Drain => {
+                let owed = stop.drains == Drains::Lane && self.main_lane.has_debt();
+                owed && !self.is_main_at_work() && self.start_main_flush()
+            }
+            StopStep::CloseStream | StopStep::Shutdown => false,
         }
     }
 
@@ -110,13 +113,15 @@ impl<R> Pipeline<R> {
     /// every complete transaction is dispatched, durable, saved; no attempt is left.
     fn is_drained(&self, stop: Stop) -> bool {
         let idle = self.pending.is_empty() && self.copies.is_empty();
-        if !stop.from_running {
-            return idle && !self.ledger.is_saving();
+        match stop.drains {
+            Drains::Nothing => idle && !self.ledger.is_saving(),
+            Drains::Lane | Drains::Queue => {
+                idle && self.main.queue.commits() == 0
+                    && self.main_lane.is_settled()
+                    && !self.ledger.is_dirty()
+                    && !self.ledger.is_saving()
+            }
         }
-        idle && self.main.queue.commits() == 0
-            && self.main_lane.is_settled()
-            && !self.ledger.is_dirty()
-            && !self.ledger.is_saving()
     }
 
     pub(super) fn main_closed(&mut self) {
@@ -141,9 +146,14 @@ impl<R> Pipeline<R> {
     fn end_in_order(&mut self) {
         let until_reached = match self.life {
             Life::Stopping(stop) => stop.until_reached,
-            Life::Starting | Life::Saving(_) | Life::Running | Life::Failing(_) | Life::Ended => {
-                false
-            }
+            Life::Starting
+            | Life::Saving(_)
+            | Life::Waiting(_)
+            | Life::Running
+            | Life::Reopening(_)
+            | Life::Leaving(_)
+            | Life::Failing(_)
+            | Life::Ended => false,
         };
         let errored = self.errored_tables();
         self.end(Outcome::Stopped { errored, until_reached });

@@ -136,7 +136,7 @@ impl<R> Pipeline<R> {
 
     pub(super) fn retry_due(&mut self, table: TableId) {
         let timed = self.ledger.table(table).is_some_and(|entry| is_timed(&entry.phase));
-        if timed && self.life.is_running() {
+        if timed && self.life.keeps_tables() {
             self.ledger.edit_table(table, |entry| entry.phase = Phase::Pending);
             self.jobs.push_back((table, self.ledger.version()));
         }

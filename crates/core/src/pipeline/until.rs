@@ -19,6 +19,8 @@ pub(super) enum UntilState {
     TargetUnknown,
     /// The read of the target is outstanding.
     Reading,
+    /// It failed, and is repeated with the next keepalive.
+    Failed,
     Target(Position),
 }
 
@@ -47,7 +49,7 @@ impl<R> Pipeline<R> {
             return false;
         }
         match self.until {
-            UntilState::Off | UntilState::Reading => false,
+            UntilState::Off | UntilState::Reading | UntilState::Failed => false,
             UntilState::TargetUnknown => {
                 self.until = UntilState::Reading;
                 let budget = Some(self.config.limits.query_ms);
@@ -83,7 +85,9 @@ impl<R> Pipeline<R> {
             Ok(_) => Err(()),
             Err(_) if self.life.is_stopping() => Ok(()),
             Err(fault) => {
-                self.fail_run("reading the server's WAL position", fault);
+                let task = "position of the server";
+                self.report(Notice::SideTaskFailed { task, fault });
+                self.until = UntilState::Failed;
                 Ok(())
             }
         }
@@ -91,6 +95,9 @@ impl<R> Pipeline<R> {
 
     /// The server says where it is only when it is asked, or after a long time.
     pub(super) fn until_due(&mut self) {
+        if self.until == UntilState::Failed {
+            self.until = UntilState::TargetUnknown;
+        }
         if self.life.is_running() {
             self.confirm(StreamId::Main, true);
         }
