@@ -33,6 +33,9 @@ pub(crate) enum Verb {
     /// Copy, then stream changes, until stopped
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// Create the replication slot again and have every table copied anew
+    #[command(after_help = RECREATE_EXAMPLES)]
+    Recreate(PipelineArgs),
     /// Show where every table stands, and whether somebody has to act
     #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArgs),
@@ -62,6 +65,16 @@ pub(crate) enum Verb {
 
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) pipeline: PipelineArgs,
+    /// End by itself: caught-up, or a WAL position such as 0/1523030
+    #[arg(long, value_name = "caught-up|LSN", env = "WALFERRY_UNTIL", value_parser = parse_until)]
+    pub(crate) until: Option<Until>,
+}
+
+/// One pipeline: from where, to where, and how.
+#[derive(Args, Debug)]
+pub(crate) struct PipelineArgs {
     /// The PostgreSQL database to read: a libpq URL or a key=value string. What it leaves out comes
     /// from PG* variables and ~/.pgpass
     #[arg(long, value_name = "URL", env = "WALFERRY_SOURCE", hide_env_values = true)]
@@ -75,9 +88,6 @@ pub(crate) struct RunArgs {
     pub(crate) destination: String,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// End by itself: caught-up, or a WAL position such as 0/1523030
-    #[arg(long, value_name = "caught-up|LSN", env = "WALFERRY_UNTIL", value_parser = parse_until)]
-    pub(crate) until: Option<Until>,
     /// Take over a destination that belongs to another pipeline, which must never run again
     #[arg(long)]
     pub(crate) take_over: bool,
@@ -162,6 +172,17 @@ which is as safe as a crash. Started again, it goes on where it was.
 
 Exit codes: 0 done or stopped, 1 internal error, 2 usage or configuration, 3 source,
 4 destination, 5 a person must act, 7 state, 130 and 143 a stop that was cut short.";
+
+const RECREATE_EXAMPLES: &str = "\
+Examples:
+  The slot was lost: begin again with a slot of the same name:
+    walferry recreate --source postgres:///shop --publication app --destination sqlite:shop.db
+
+The arguments are those of `walferry run`. Afterwards start the run again: it copies every table anew,
+and rows that have gone at the source since then go in the destination, too. Until then the
+destination keeps what it holds. Stop a run of this state first.
+
+Exit codes: 0 created, 2 usage or configuration, 3 source, 5 a person must act, 7 state.";
 
 const RETRY_EXAMPLES: &str = "\
 Examples:

@@ -73,19 +73,17 @@ pub(crate) fn of_fault(fault: &Fault, around: &Surroundings) -> Vec<String> {
         FaultKind::TimelineChanged { .. } => promoted(around),
         FaultKind::SlotMissing { slot } => vec![
             format!("somebody dropped it: the changes since the checkpoint went with slot {slot}"),
-            anew(around),
+            recreate(around),
         ],
-        FaultKind::SlotInvalidated { slot, .. } => vec![
+        FaultKind::SlotInvalidated { .. } => vec![
             "the server gave up WAL that was still needed; allow more: \
              ALTER SYSTEM SET max_slot_wal_keep_size = '..'; SELECT pg_reload_conf();"
                 .to_owned(),
-            drop_slot(slot),
-            anew(around),
+            recreate(around),
         ],
         FaultKind::SlotAhead { slot, .. } => vec![
             format!("something else has read from slot {slot}, or the state is an old copy"),
-            drop_slot(slot),
-            anew(around),
+            recreate(around),
         ],
         FaultKind::SlotForeign { slot, .. } => vec![
             format!(
@@ -101,9 +99,9 @@ pub(crate) fn of_fault(fault: &Fault, around: &Surroundings) -> Vec<String> {
         FaultKind::IdentityMismatch { field, expected, .. } => of_identity(field, expected, around),
         FaultKind::HorizonBeyondFork { .. } => vec![
             "the destination may hold changes that the promoted server never had".to_owned(),
-            anew(around),
+            "if every table may be copied anew: --set promotion_loss=resync".to_owned(),
         ],
-        FaultKind::RecreationPending => vec![anew(around)],
+        FaultKind::RecreationPending => vec![recreate(around)],
         FaultKind::PublicationMissing { name } => {
             let (database, name) = (around.database(), quoted(name));
             vec![
@@ -174,8 +172,13 @@ fn anew(around: &Surroundings) -> String {
     format!("to start over, move {what} away and run again: all tables are copied anew")
 }
 
-fn drop_slot(slot: &str) -> String {
-    format!("drop the slot: SELECT pg_drop_replication_slot({});", literal(slot))
+/// Group I by hand: the same slot name, every table copied anew, the destination stays.
+fn recreate(around: &Surroundings) -> String {
+    format!(
+        "to copy every table anew with a slot of the same name: walferry recreate --state {} and \
+         the arguments of the run",
+        around.state
+    )
 }
 
 fn slot_in_use(message: &str) -> Vec<String> {

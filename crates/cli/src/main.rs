@@ -44,6 +44,7 @@ fn main() -> process::ExitCode {
 fn dispatch(verb: Verb) -> Result<ExitCode, CliError> {
     match verb {
         Verb::Run(args) => run::run(&args),
+        Verb::Recreate(args) => run::recreate(&args),
         Verb::Status(args) => status::run(&args),
         Verb::Retry(args) => request::retry(&args),
         Verb::Resync(args) => request::resync(&args),

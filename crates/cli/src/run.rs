@@ -7,9 +7,10 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, interval_at};
 use walferry::Handle;
+use walferry_core::config::Until;
 use walferry_core::notice::{Notice, Outcome};
 
-use crate::args::RunArgs;
+use crate::args::{PipelineArgs, RunArgs};
 use crate::engine;
 use crate::error::{self, CliError};
 use crate::exit_code::{ExitCode, Signal};
@@ -20,9 +21,17 @@ use crate::progress::Snapshot;
 use crate::render::{self, Renderer};
 use crate::settings::Plan;
 
-/// Runs the verb until the pipeline has ended.
+/// `walferry run`: until the pipeline has ended.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, CliError> {
-    let plan = Plan::new(args)?;
+    follow(Plan::new(&args.pipeline, args.until)?)
+}
+
+/// `walferry recreate`: start-up with a new main slot, up to the save of the tables (L-06).
+pub(crate) fn recreate(args: &PipelineArgs) -> Result<ExitCode, CliError> {
+    follow(Plan::new(args, Some(Until::Recreated))?)
+}
+
+fn follow(plan: Plan) -> Result<ExitCode, CliError> {
     let bars = MultiProgress::new();
     logging::start(&bars)?;
     let around = plan.surroundings();
@@ -42,6 +51,7 @@ async fn drive(
     bars: MultiProgress,
 ) -> Result<ExitCode, CliError> {
     let mut signals = Signals::new()?;
+    let recreates = plan.until == Some(Until::Recreated);
     let pipeline = tokio::select! {
         started = engine::start(plan) => started?,
         _ = signals.next() => return Ok(ExitCode::Done),
@@ -70,6 +80,10 @@ async fn drive(
         tell(Ok(notice), &handle, around);
     }
     renderer.finish();
+    if recreates && let Outcome::Stopped { until_reached: true, .. } = outcome {
+        tracing::info!("every table will be copied anew: start walferry run");
+        return Ok(ExitCode::Done);
+    }
     conclude(&outcome, signal, &engine::snapshot(&handle), around)
 }
 
@@ -77,6 +91,12 @@ fn tell(received: Result<Notice, RecvError>, handle: &Handle, around: &Surroundi
     match received {
         Ok(notice) => {
             render::tell(&notice, &|table| engine::table_name(handle, table));
+            // What does not pass by itself is named at the first failure, not at the last.
+            if let Notice::MainRetry { failures: 1, fault, .. } = &notice {
+                for hint in hints::of_fault(fault, around) {
+                    tracing::warn!("hint: {hint}");
+                }
+            }
             if let Notice::TableErrored { table, fault: Some(fault), retry_in: None, .. } = &notice
             {
                 let table = engine::table_name(handle, *table);

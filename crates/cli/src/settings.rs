@@ -6,7 +6,7 @@ use walferry_core::config::{Limits, Until};
 use walferry_pg_source::SourceConfig;
 use walferry_store::StoreUrl;
 
-use crate::args::{PlaceArgs, RunArgs, Setting};
+use crate::args::{PipelineArgs, PlaceArgs, Setting};
 use crate::error::CliError;
 use crate::hints::Surroundings;
 
@@ -26,7 +26,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(args: &RunArgs) -> Result<Self, CliError> {
+    pub(crate) fn new(args: &PipelineArgs, until: Option<Until>) -> Result<Self, CliError> {
         let plan = Self {
             limits: limits(&args.settings)?,
             state: state_url(&args.place, Some(&args.publication))?,
@@ -34,7 +34,7 @@ impl Plan {
             destination_url: args.destination.clone(),
             source: source(&args.source)?,
             publication: args.publication.clone(),
-            until: args.until,
+            until,
         };
         plan.refuse_mixed_output()?;
         Ok(plan)

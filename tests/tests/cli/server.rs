@@ -9,6 +9,9 @@ use walferry_tests::wait::wait_until;
 
 use crate::world::{LIMIT, World, hinted};
 
+/// The server may have room again soon, so a run would wait for it.
+const NO_RETRIES: [&str; 2] = ["--set", "main_retries_max=0"];
+
 #[test]
 fn wal_level_is_not_logical() {
     wal_level(15);
@@ -145,7 +148,7 @@ fn copies_wait_for_a_replication_slot_to_be_free() {
 fn every_walsender_is_taken() {
     let world = World::on(skip::config(15).setting("max_wal_senders", "1"));
     let holder = Walsender::hold(&world);
-    let finished = world.call().fails_at_once();
+    let finished = world.call().more(&NO_RETRIES).fails_at_once();
     assert_snapshot!(world.shown(&finished), @r"
     exit 3
     error run failed: the server answered with error 53300: signing in as postgres@127.0.0.1:[port]/postgres failed: number of requested standby connections exceeds max_wal_senders (currently 1) (SQLSTATE 53300)
@@ -160,7 +163,7 @@ fn every_walsender_is_taken() {
 #[test]
 fn replication_is_switched_off_by_max_wal_senders() {
     let mut world = World::on(skip::config(15).setting("max_wal_senders", "0"));
-    let finished = world.call().fails_at_once();
+    let finished = world.call().more(&NO_RETRIES).fails_at_once();
     assert_snapshot!(world.shown(&finished), @r"
     exit 3
     error run failed: the server answered with error 53300: signing in as postgres@127.0.0.1:[port]/postgres failed: number of requested standby connections exceeds max_wal_senders (currently 0) (SQLSTATE 53300)
@@ -178,7 +181,7 @@ fn replication_is_switched_off_by_max_wal_senders() {
 fn no_walsender_is_left_for_copies() {
     let mut world = World::on(skip::config(15).setting("max_wal_senders", "2"));
     let holder = Walsender::hold(&world);
-    let finished = world.call().caught_up().run();
+    let finished = world.call().more(&NO_RETRIES).caught_up().run();
     assert_snapshot!(world.shown(&finished), @r"
     exit 3
     error run failed: the server answered with error 53300: signing in as postgres@127.0.0.1:[port]/postgres failed: number of requested standby connections exceeds max_wal_senders (currently 2) (SQLSTATE 53300)

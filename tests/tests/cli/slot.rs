@@ -23,6 +23,17 @@ fn refused(world: &World) -> String {
     world.shown(&finished)
 }
 
+/// `walferry recreate`, as the hint says; rows that have gone meanwhile go in the destination, too.
+#[track_caller]
+fn recreated(world: &World) {
+    world.sql("DELETE FROM orders WHERE id < 10; INSERT INTO items VALUES (500, 'in the gap')");
+    let finished = world.call().recreate();
+    assert_eq!(finished.code, Some(0), "{}", world.shown(&finished));
+    world.assert_main_slots(1);
+    world.works();
+    world.assert_main_slots(1);
+}
+
 /// `to start over`, to the letter of the hint.
 #[track_caller]
 fn start_over(world: &World) {
@@ -43,10 +54,9 @@ fn the_slot_was_dropped() {
     error: checking the main slot failed
     cause: replication slot [slot] does not exist
     hint: somebody dropped it: the changes since the checkpoint went with slot [slot]
-    hint: to start over, move state and copy.db (with copy.db-wal, if there is one) away and run again: all tables are copied anew
+    hint: to copy every table anew with a slot of the same name: walferry recreate --state file:state and the arguments of the run
     ");
-    start_over(&world);
-    world.assert_main_slots(1);
+    recreated(&world);
 }
 
 #[test]
@@ -59,10 +69,9 @@ fn the_slot_was_dropped_on_18() {
     error: checking the main slot failed
     cause: replication slot [slot] does not exist
     hint: somebody dropped it: the changes since the checkpoint went with slot [slot]
-    hint: to start over, move state and copy.db (with copy.db-wal, if there is one) away and run again: all tables are copied anew
+    hint: to copy every table anew with a slot of the same name: walferry recreate --state file:state and the arguments of the run
     ");
-    start_over(&world);
-    world.assert_main_slots(1);
+    recreated(&world);
 }
 
 #[test]
@@ -80,6 +89,7 @@ fn the_slot_was_replaced_by_one_of_another_plugin() {
     hint: see who made it: SELECT * FROM pg_replication_slots WHERE slot_name = '[slot]';
     hint: to start over, move state and copy.db (with copy.db-wal, if there is one) away and run again: all tables are copied anew
     ");
+    start_over(&world);
 }
 
 #[test]
@@ -110,10 +120,9 @@ fn the_slot_was_advanced_past_the_checkpoint() {
     error: checking the main slot failed
     cause: replication slot [slot] is at [lsn], past the checkpoint [lsn]
     hint: something else has read from slot [slot], or the state is an old copy
-    hint: drop the slot: SELECT pg_drop_replication_slot('[slot]');
-    hint: to start over, move state and copy.db (with copy.db-wal, if there is one) away and run again: all tables are copied anew
+    hint: to copy every table anew with a slot of the same name: walferry recreate --state file:state and the arguments of the run
     ");
-    start_over(&world);
+    recreated(&world);
 }
 
 #[test]
@@ -138,9 +147,9 @@ fn the_slot_was_invalidated() {
     error: checking the main slot failed
     cause: replication slot [slot] was invalidated: wal_removed
     hint: the server gave up WAL that was still needed; allow more: ALTER SYSTEM SET max_slot_wal_keep_size = '..'; SELECT pg_reload_conf();
-    hint: drop the slot: SELECT pg_drop_replication_slot('[slot]');
-    hint: to start over, move state and copy.db (with copy.db-wal, if there is one) away and run again: all tables are copied anew
+    hint: to copy every table anew with a slot of the same name: walferry recreate --state file:state and the arguments of the run
     ");
+    recreated(&world);
 }
 
 #[test]
@@ -161,7 +170,8 @@ fn the_slot_is_held_by_somebody_else() {
     walferry_tests::wait::wait_until(crate::world::LIMIT, "the slot to be in use", || {
         world.sql("SELECT active FROM pg_replication_slots") == "t"
     });
-    let finished = world.call().more(&["--set", "slot_busy_ms=1000"]).run();
+    let finished =
+        world.call().more(&["--set", "slot_busy_ms=1000", "--set", "main_retries_max=0"]).run();
     reader.kill().unwrap();
     reader.wait().unwrap();
     assert_snapshot!(world.shown(&finished), @r#"

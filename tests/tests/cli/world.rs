@@ -270,6 +270,13 @@ impl Call<'_> {
         needed.into_iter().chain(places).chain(more).collect()
     }
 
+    /// `walferry recreate` with the arguments of the run.
+    pub(crate) fn recreate(&self) -> Finished {
+        let mut args = self.args();
+        args[0] = "recreate";
+        self.world.walferry(&args).run(LIMIT)
+    }
+
     fn command(&self) -> Walferry {
         let command = self.world.walferry(&self.args());
         self.env.iter().fold(command, |command, (name, value)| command.env(name, value))

@@ -65,7 +65,8 @@ impl<R> Pipeline<R> {
     }
 
     pub(super) fn monitor_due(&mut self) {
-        if self.life.is_running() {
+        let running = self.pending.values().any(|purpose| *purpose == Purpose::Monitor);
+        if self.life.is_running() && !running {
             let slot = self.main_slot();
             let budget = Some(self.config.limits.query_ms);
             self.start(Purpose::Monitor, budget, Work::Monitor { slot });

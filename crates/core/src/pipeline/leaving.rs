@@ -19,10 +19,10 @@ pub(super) struct Leaving;
 impl<R> Pipeline<R> {
     /// I-01, I-03: the policy decides whether a lost main slot ends the run.
     pub(super) fn slot_lost(&mut self, action: &'static str, fault: Fault) {
-        self.report(Notice::SlotLost { kind: fault.kind.clone() });
         match self.config.limits.policies.slot_loss {
             SlotLoss::Reject => self.fail_run(action, fault),
             SlotLoss::Recreate => {
+                self.report(Notice::SlotLost { kind: fault.kind.clone() });
                 self.recreate_wanted = true;
                 self.start_over(action, fault);
             }
