@@ -3,11 +3,12 @@
 
 use core::time::Duration;
 
+use super::fence::Permit;
 use super::{Pipeline, Purpose, source_fault};
 use crate::effect::Work;
 use crate::event::Event;
 use crate::fault::{Fault, FaultKind};
-use crate::ids::{Lane, Session, StreamId, TableId};
+use crate::ids::{Lane, Session, StreamId};
 use crate::input::Answer;
 use crate::lsn::Position;
 use crate::notice::Notice;
@@ -26,6 +27,10 @@ impl<R> Pipeline<R> {
             return Ok(());
         }
         let wants = self.main.take_in(events, self.now)?;
+        if wants.events {
+            self.note_moved();
+        }
+        self.note_announced(&wants.announced, wants.ddl);
         if wants.reply {
             self.confirm(StreamId::Main, false);
         }
@@ -98,6 +103,13 @@ impl<R> Pipeline<R> {
         if self.main_lane.has_waiting() {
             return false;
         }
+        match self.main_permit() {
+            Permit::Free => (),
+            // a fence or a hold waits for it.
+            Permit::ToBoundary => return true,
+            Permit::Below(position) => return self.main.has_below(position),
+            Permit::Held => return false,
+        }
         if self.life.is_stopping() {
             return queue.commits() > 0;
         }
@@ -109,44 +121,40 @@ impl<R> Pipeline<R> {
     }
 
     fn dispatch_main(&mut self) {
+        let (boundary, before) = match self.main_permit() {
+            Permit::Free => (None, None),
+            Permit::ToBoundary | Permit::Held => (Some(self.main.dispatched), None),
+            Permit::Below(position) => (None, Some(position)),
+        };
         let reach = Reach {
             bytes: self.batch_target(self.copies.len()),
             events: self.config.limits.batch_events,
-            boundary: None,
+            boundary,
+            before,
             complete_only: self.life.is_stopping(),
             messages: self.config.destination.wants_messages,
         };
         let epoch = self.epoch();
         let dispatched =
             projection::dispatch(&mut self.main, Lane::Main, epoch, &self.owned, reach);
-        let Dispatched { mut batch, boundary, mismatches, skipped } = dispatched;
+        let Dispatched { mut batch, boundary, mismatches, skipped, heartbeats } = dispatched;
         for (table, shapes) in mismatches {
             // X-15 covers what passed of the table before the mismatch, too
             projection::strip(&mut batch, table);
             self.stop_table(table, shapes, None);
         }
-        for (table, relation) in skipped {
-            let name = relation.map(|r| format!("{}.{}", r.namespace, r.name));
-            self.report_if_unknown(table, name);
-        }
+        self.note_skipped(skipped);
+        self.heartbeats_seen(heartbeats);
         self.main_lane.push(batch, boundary);
-    }
-
-    /// O-10: nothing is dropped silently. A table of the record is owned elsewhere.
-    fn report_if_unknown(&mut self, table: TableId, name: Option<String>) {
-        let record = self.ledger.record();
-        let known = record.tables.contains_key(&table) || record.tombstones.contains_key(&table);
-        if !known && self.unknown.insert(table) {
-            self.report(Notice::UnknownTable { table, name });
-        }
     }
 
     ///
     fn offer_main(&mut self) -> bool {
         let ready = self.main_lane.has_waiting() && !self.main_lane.is_busy();
-        if !ready || !self.turns.enter(Lane::Main) {
+        if !ready || !self.may_write_main() || !self.turns.enter(Lane::Main) {
             return false;
         }
+        self.forget_write_retry();
         if let Some(batch) = self.main_lane.offer() {
             let budget = Some(self.config.limits.destination_ms);
             self.start(Purpose::WriteMain, budget, Work::WriteChanges(batch));
@@ -163,8 +171,7 @@ impl<R> Pipeline<R> {
             }
             Ok(_) => Err(()),
             Err(fault) => {
-                self.main_lane.write_failed();
-                self.fail_run("writing changes to the destination", fault);
+                self.main_write_failed(fault);
                 Ok(())
             }
         }
@@ -173,7 +180,8 @@ impl<R> Pipeline<R> {
     /// F-02.
     fn flush_main(&mut self) -> bool {
         let waiting = self.main_lane.has_waiting();
-        let force = self.life.is_stopping() && !waiting && self.main.queue.commits() == 0;
+        let drained = self.life.is_stopping() && !waiting && self.main.queue.commits() == 0;
+        let force = drained || self.main_writes.is_waiting() || self.has_advanced();
         if !self.main_lane.wants_flush(&self.config.limits, self.now, force) {
             if !waiting {
                 // What it asked for in vain may be gone: nobody may wait behind it.
@@ -229,13 +237,17 @@ impl<R> Pipeline<R> {
         }
     }
 
-    /// A-14, with its pace unless the run hurries to its end.
+    /// A-14, with its pace unless the run hurries to its end or a table waits in Catchup.
     fn take_main_idle_position(&mut self) -> bool {
+        if self.fence.is_closed() || self.hold.is_on() {
+            return false;
+        }
         let Some(at) = self.main.idle_position(self.main_lane.is_settled()) else { return false };
         let limits = &self.config.limits;
         let pace = Duration::from_millis(limits.idle_checkpoint_ms);
         let checkpoint = self.ledger.record().checkpoint.unwrap_or_default();
         let due = self.is_hurried()
+            || !self.catchup.is_empty()
             || self.now.since(self.checkpoint_saved_at) >= pace
             || at.0.bytes_past(checkpoint.0) >= limits.idle_checkpoint_bytes;
         if !due || !self.life.is_running() {

@@ -24,6 +24,8 @@ impl<R> Pipeline<R> {
         let copies: u64 = self.copies.values().map(CopyRun::held).sum();
         View {
             lifecycle: self.life.word(),
+            ready: self.is_ready(),
+            stalled: self.stalled_by(),
             epoch: self.epoch(),
             positions,
             tables: tables.collect(),

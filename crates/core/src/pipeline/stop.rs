@@ -43,6 +43,10 @@ impl<R> Pipeline<R> {
         self.timers.clear(Wakeup::Blockers);
         self.timers.clear(Wakeup::Monitor);
         self.timers.clear(Wakeup::Until);
+        self.timers.clear(Wakeup::Listing);
+        self.timers.clear(Wakeup::Heartbeat);
+        self.timers.clear(Wakeup::Distance);
+        self.interrupt_holds();
         self.timers.set(Wakeup::StopBudget, self.now.after(budget));
         self.report(Notice::Stopping { budget });
         self.cancel_for_stop();
@@ -56,6 +60,8 @@ impl<R> Pipeline<R> {
                 Purpose::Startup(what) => *what != super::startup::StartupOp::Destination,
                 Purpose::Blockers
                 | Purpose::Monitor
+                | Purpose::Listing
+                | Purpose::Heartbeat { .. }
                 | Purpose::UntilTarget
                 | Purpose::NameCause(_) => true,
                 Purpose::Save
@@ -86,6 +92,7 @@ impl<R> Pipeline<R> {
             StopStep::Drain if self.is_drained(stop) => {
                 self.main.queue.clear();
                 self.main.dispatching = None;
+                self.report_skipped();
                 self.set_stop_step(StopStep::CloseStream);
                 if self.main.open {
                     self.confirm(StreamId::Main, false);
