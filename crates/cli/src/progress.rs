@@ -222,11 +222,6 @@ pub(crate) fn line(notice: &Notice, name: &dyn Fn(TableId) -> String) -> Option<
             *table,
             Line::warn("table left the publication and came back: it is copied again"),
         ),
-        Notice::UnknownTable { table, name: seen } => {
-            let name = seen.clone().unwrap_or_else(|| name(*table));
-            let text = "changes of an unknown table are skipped until the next start";
-            Some(Line::warn(text).of_table(name))
-        }
         Notice::CopyStarted { table, attempt } => {
             of_table(*table, Line::info(format!("copy started, attempt {attempt}")))
         }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::batch::{Batch, Durability};
+use crate::batch::{Batch, BatchTable, Durability};
 use crate::config::Limits;
 use crate::ids::TableId;
 use crate::lsn::Position;
@@ -112,6 +112,15 @@ impl<R> LaneState<R> {
         self.in_flight.is_some() || self.flushing.is_some()
     }
 
+    pub(crate) const fn is_flushing(&self) -> bool {
+        self.flushing.is_some()
+    }
+
+    /// Tables of the batches that wait.
+    pub(crate) fn tables_waiting(&self) -> impl Iterator<Item = &BatchTable> {
+        self.waiting.iter().flat_map(|(_, batch)| &batch.tables)
+    }
+
     pub(crate) const fn has_debt(&self) -> bool {
         self.accepted > 0
     }
@@ -128,8 +137,7 @@ impl<R> LaneState<R> {
 
     /// Whether the batch in flight holds events of the table (K-16).
     pub(crate) fn is_writing(&self, table: TableId) -> bool {
-        let in_flight = self.in_flight.as_ref();
-        in_flight.is_some_and(|(_, batch)| batch.tables.iter().any(|t| t.table == table))
+        self.writing().any(|other| other == table)
     }
 
     /// The next batch to offer, unless a call is in flight.
@@ -159,11 +167,19 @@ impl<R> LaneState<R> {
         }
     }
 
-    /// The batch in flight failed; the lane is of no further use.
-    pub(crate) fn write_failed(&mut self) {
-        if let Some((_, batch)) = self.in_flight.take() {
-            self.bytes -= batch.bytes;
+    /// The batch in flight failed without an effect (DS-12): it is the next one to be offered again.
+    /// `copy` is used if somebody outside still holds the batch.
+    pub(crate) fn write_failed(&mut self, copy: fn(&Batch<R>) -> Batch<R>) {
+        if let Some((number, batch)) = self.in_flight.take() {
+            let batch = Arc::try_unwrap(batch).unwrap_or_else(|shared| copy(&shared));
+            self.waiting.push_front((number, batch));
         }
+    }
+
+    /// Tables of the batch in flight.
+    pub(crate) fn writing(&self) -> impl Iterator<Item = TableId> + '_ {
+        let tables = self.in_flight.iter().flat_map(|(_, batch)| &batch.tables);
+        tables.map(|entry| entry.table)
     }
 
     /// F-02: whether the debt is large or old enough; `force` if somebody waits for it.
@@ -217,11 +233,12 @@ impl<R> LaneState<R> {
         covered
     }
 
-    /// takes the events of a table out of every batch that has not been offered.
-    pub(crate) fn strip(&mut self, table: TableId) {
+    /// keeps the events of those tables for which `keep` holds, in every batch that is going to
+    /// be offered, or offered again. What is left of nothing is covered without a call.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&BatchTable) -> bool) {
         let mut emptied = Vec::new();
         for (number, batch) in &mut self.waiting {
-            projection::strip(batch, table);
+            projection::retain(batch, &keep);
             if batch.changes.is_empty() {
                 emptied.push(*number);
                 self.bytes -= batch.bytes;
@@ -231,6 +248,11 @@ impl<R> LaneState<R> {
         for entry in self.entries.iter_mut().filter(|e| emptied.contains(&e.number)) {
             entry.state = State::Empty;
         }
+    }
+
+    /// Changes that wait, of the tables for which `of` holds.
+    pub(crate) fn count(&self, of: impl Fn(&BatchTable) -> bool) -> usize {
+        self.waiting.iter().map(|(_, batch)| projection::count(batch, &of)).sum()
     }
 }
 
@@ -326,19 +348,34 @@ mod tests {
             storage: None,
         };
         let (table, attempt) = (TableId(1), crate::ids::Attempt(1));
-        first.tables.push(crate::batch::BatchTable { table, attempt, schema: Arc::new(schema) });
+        first.tables.push(BatchTable { table, attempt, schema: Arc::new(schema) });
         lane.push(first, at(5));
-        lane.strip(TableId(2));
+        lane.retain(|entry| entry.table != TableId(2));
         assert_eq!((lane.take_covered(), lane.bytes()), (None, 10));
-        lane.strip(table);
+        lane.retain(|entry| entry.table != table);
         assert_eq!((lane.take_covered(), lane.bytes()), (at(5), 0));
         assert!(lane.is_settled());
+    }
+
+    // B-I4: the same batch is the next one, and it is charged until it is taken
+    #[test]
+    fn a_batch_that_failed_is_offered_again_before_those_behind_it() {
+        let mut lane = LaneState::default();
+        lane.push(batch(1), at(5));
+        lane.push(batch(2), at(6));
+        let held = lane.offer().unwrap();
+        lane.write_failed(Clone::clone);
+        assert_eq!((lane.bytes(), lane.is_busy()), (20, false));
+        assert_eq!(lane.offer().unwrap(), held, "although somebody still holds it");
+        lane.written(Durability::Durable, Instant(0));
+        assert_eq!((lane.bytes(), lane.take_covered()), (10, at(5)));
+        assert_eq!(lane.offer().unwrap().changes.len(), 2);
     }
 
     proptest::proptest! {
         // F-01, B-I4: against a list of batches and how far each is durable
         #[test]
-        fn the_covered_prefix_is_what_is_durable(moves in proptest::collection::vec(0_u8..5, 0..60)) {
+        fn the_covered_prefix_is_what_is_durable(moves in proptest::collection::vec(0_u8..6, 0..60)) {
             let mut lane = LaneState::default();
             // Of each batch: its number, and whether it is empty, offered, durable.
             let mut model: Vec<(u64, bool, bool, bool)> = Vec::new();
@@ -360,6 +397,11 @@ mod tests {
                             model[..=next].iter_mut().for_each(|batch| batch.3 = true);
                             lane.written(Durability::Durable, Instant(0));
                         }
+                    }
+                    // a failed write changes nothing but its turn
+                    (4, Some(_)) => {
+                        assert!(lane.offer().is_some());
+                        lane.write_failed(Clone::clone);
                     }
                     _ => {
                         lane.begin_flush();

@@ -10,6 +10,9 @@ use crate::record::Identity;
 pub const PREFIX_CHARS_MAX: usize = 32;
 const NONCE_DIGITS: usize = 24;
 
+/// Prefix of the logical messages that measure the lag (A-15, N-15).
+pub const HEARTBEAT_PREFIX: &str = "walferry_heartbeat";
+
 /// Whether `name` may name a slot (N-06).
 #[must_use]
 pub fn valid_slot(name: &str) -> bool {

@@ -76,17 +76,11 @@ pub enum Notice {
         /// Its name.
         name: String,
     },
-    /// A table left and came back between two listings (T-11): it is copied again.
+    /// A table left and came back between two listings (T-11): it is copied again, unless policy
+    /// `membership_change` is `report`.
     MembershipChanged {
         /// The table.
         table: TableId,
-    },
-    /// Changes of a table that is not in the record are skipped; the next start lists it.
-    UnknownTable {
-        /// The table.
-        table: TableId,
-        /// Its name, if RELATION gave it.
-        name: Option<String>,
     },
     /// An attempt began.
     CopyStarted {

@@ -12,7 +12,7 @@ use crate::ids::{Attempt, Epoch, Lane, TableId};
 use crate::lsn::{CommitLsn, Position};
 use crate::names;
 use crate::queue::event_bytes;
-use crate::schema::{Relation, TableSchema};
+use crate::schema::TableSchema;
 use crate::stream::{OpenTransaction, Stream};
 
 /// A table whose changes pass on a stream, from a position on.
@@ -35,6 +35,8 @@ pub(crate) struct Reach {
     pub(crate) events: u64,
     /// Stops at the first boundary at or past this one (W-09).
     pub(crate) boundary: Option<Position>,
+    /// Stops before the first transaction at or past this one (L-07).
+    pub(crate) before: Option<Position>,
     /// Takes only transactions whose commit has been read.
     pub(crate) complete_only: bool,
     /// Whether logical messages pass (J-06).
@@ -50,8 +52,10 @@ pub(crate) struct Dispatched<R> {
     pub(crate) boundary: Option<Position>,
     /// Tables whose relation differs from their schema, with both shapes.
     pub(crate) mismatches: Vec<(TableId, String)>,
-    /// Tables of dropped rows and truncates, once each, with the relation if one was announced.
-    pub(crate) skipped: BTreeMap<TableId, Option<Arc<Relation>>>,
+    /// Rows and truncates dropped because the stream does not own their table, by table.
+    pub(crate) skipped: BTreeMap<TableId, u64>,
+    /// Transactions of the heartbeats taken.
+    pub(crate) heartbeats: Vec<CommitLsn>,
 }
 
 /// Verdict on the table of the event before, so that runs of one table cost no lookups. It holds
@@ -60,6 +64,8 @@ pub(crate) struct Dispatched<R> {
 struct Current {
     table: TableId,
     index: Option<u32>,
+    /// Whether the stream owns the table, from whatever position on.
+    owned: bool,
 }
 
 struct Projection<'a, R> {
@@ -88,12 +94,20 @@ pub(crate) fn dispatch<R>(
         changes: Vec::new(),
         bytes: 0,
     };
-    let out =
-        Dispatched { batch, boundary: None, mismatches: Vec::new(), skipped: BTreeMap::new() };
+    let out = Dispatched {
+        batch,
+        boundary: None,
+        mismatches: Vec::new(),
+        skipped: BTreeMap::new(),
+        heartbeats: Vec::new(),
+    };
     let mut projection =
         Projection { owned, out, current: None, refused: BTreeSet::new(), begun: None };
     let mut events = 0;
     while !(reach.complete_only && stream.queue.commits() == 0) {
+        if reach.before.is_some_and(|before| !stream.has_below(before)) {
+            break;
+        }
         let Some(event) = stream.queue.pop() else { break };
         events += 1;
         projection.out.batch.bytes += event_bytes(&event);
@@ -139,6 +153,12 @@ impl<R> Projection<'_, R> {
                 }
             }
             Event::Message { transactional, lsn, prefix, content, bytes: _ } => {
+                if transactional
+                    && &*prefix == names::HEARTBEAT_PREFIX
+                    && let Some(open) = stream.dispatching
+                {
+                    self.out.heartbeats.push(open.commit);
+                }
                 if messages && transactional && !is_reserved(&prefix) {
                     let body = ChangeBody::Message { lsn, prefix, content };
                     self.push(stream, u64::MAX, body);
@@ -162,22 +182,25 @@ impl<R> Projection<'_, R> {
 
     /// J-01: the table's index in the batch iff its change passes.
     fn keep(&mut self, stream: &Stream<R>, table: TableId) -> Option<u32> {
-        if let Some(current) = self.current.filter(|current| current.table == table) {
-            return current.index;
+        let known = self.current.filter(|current| current.table == table);
+        let current = if let Some(current) = known {
+            current
+        } else {
+            let commit = stream.dispatching?.commit;
+            let index = self.verdict(stream, table, commit);
+            Current { table, index, owned: self.owned.contains_key(&table) }
+        };
+        self.current = Some(current);
+        if !current.owned {
+            *self.out.skipped.entry(table).or_default() += 1;
         }
-        let commit = stream.dispatching?.commit;
-        let index = self.verdict(stream, table, commit);
-        self.current = Some(Current { table, index });
-        index
+        current.index
     }
 
     /// Looks the table up and compares the announced relation with its schema (D-08).
     fn verdict(&mut self, stream: &Stream<R>, table: TableId, commit: CommitLsn) -> Option<u32> {
         let relation = stream.relations.get(&table);
-        let Some(owned) = self.owned.get(&table) else {
-            self.out.skipped.insert(table, relation.cloned());
-            return None;
-        };
+        let owned = self.owned.get(&table)?;
         if owned.from.covers(commit) || self.refused.contains(&table) {
             return None;
         }
@@ -228,19 +251,57 @@ impl<R> Projection<'_, R> {
 
 /// N-15: prefixes of messages that are walferry's own business.
 fn is_reserved(prefix: &str) -> bool {
-    names::is_ddl_prefix(prefix) || prefix == "walferry_heartbeat"
+    names::is_ddl_prefix(prefix) || prefix == names::HEARTBEAT_PREFIX
 }
 
-/// takes the events of `table` out of a batch that has not been offered.
+/// takes the events of `table` out of a batch.
 pub(crate) fn strip<R>(batch: &mut Batch<R>, table: TableId) {
-    let Some(index) = batch.tables.iter().position(|entry| entry.table == table) else { return };
-    let gone = u32::try_from(index).unwrap_or(u32::MAX);
-    batch.changes.retain(|change| match &change.body {
+    retain(batch, |entry| entry.table != table);
+}
+
+/// takes the events of every table out of a batch for which `keep` does not hold.
+pub(crate) fn retain<R>(batch: &mut Batch<R>, keep: impl Fn(&BatchTable) -> bool) {
+    if batch.tables.iter().all(&keep) {
+        return;
+    }
+    let mut left = 0;
+    let renumbered: Vec<Option<u32>> = (batch.tables.iter())
+        .map(|entry| {
+            keep(entry).then(|| {
+                left += 1;
+                left - 1
+            })
+        })
+        .collect();
+    let new_index = |old: u32| {
+        let old = usize::try_from(old).unwrap_or(usize::MAX);
+        renumbered.get(old).copied().flatten()
+    };
+    batch.changes.retain_mut(|change| match &mut change.body {
         ChangeBody::Row { table, .. }
         | ChangeBody::Truncate { table, .. }
-        | ChangeBody::Schema { table, .. } => *table != gone,
+        | ChangeBody::Schema { table, .. } => {
+            let kept = new_index(*table);
+            *table = kept.unwrap_or(*table);
+            kept.is_some()
+        }
         ChangeBody::Message { .. } => true,
     });
+    batch.tables.retain(keep);
+}
+
+/// Changes of a batch that belong to tables for which `of` holds; messages belong to none.
+pub(crate) fn count<R>(batch: &Batch<R>, of: impl Fn(&BatchTable) -> bool) -> usize {
+    let belongs = |change: &&Change<R>| match &change.body {
+        ChangeBody::Row { table, .. }
+        | ChangeBody::Truncate { table, .. }
+        | ChangeBody::Schema { table, .. } => {
+            let index = usize::try_from(*table).unwrap_or(usize::MAX);
+            batch.tables.get(index).is_some_and(&of)
+        }
+        ChangeBody::Message { .. } => false,
+    };
+    batch.changes.iter().filter(belongs).count()
 }
 
 #[cfg(test)]
@@ -256,6 +317,14 @@ mod tests {
     use crate::time::Instant;
 
     const LANE: Lane = Lane::Main;
+    const REACH: Reach = Reach {
+        bytes: u64::MAX,
+        events: 0,
+        boundary: None,
+        before: None,
+        complete_only: false,
+        messages: false,
+    };
 
     fn position(lsn: u64) -> Position {
         Position(Lsn(lsn))
@@ -329,13 +398,7 @@ mod tests {
     fn project(events: Vec<Event<u32>>, map: &BTreeMap<TableId, Owned>, at_once: u64) -> Passed {
         let mut stream = Stream::new(StreamId::Main, Session(1), position(1), Instant(0));
         assert!(stream.take_in(events, Instant(0)).is_ok());
-        let reach = Reach {
-            bytes: u64::MAX,
-            events: at_once,
-            boundary: None,
-            complete_only: false,
-            messages: false,
-        };
+        let reach = Reach { events: at_once, ..REACH };
         let mut all = Vec::new();
         while !stream.queue.is_empty() {
             let before = stream.dispatched;
@@ -450,13 +513,36 @@ mod tests {
             Event::Commit { commit, end: position(11) },
         ];
         assert!(stream.take_in(events, Instant(0)).is_ok());
-        let reach =
-            Reach { bytes: 99, events: 0, boundary: None, complete_only: true, messages: false };
+        let reach = Reach { bytes: 99, complete_only: true, ..REACH };
         let map = owned(&[(1, 0), (2, 0)]);
         let mut batch = dispatch(&mut stream, LANE, Epoch(1), &map, reach).batch;
         strip(&mut batch, TableId(3));
         assert_eq!(passed(&batch).len(), 4);
         strip(&mut batch, TableId(1));
         assert_eq!(passed(&batch), [(TableId(2), commit, 1), (TableId(2), commit, 2)]);
+        assert_eq!(batch.tables.len(), 1, "what has no event is not named any more");
+        assert_eq!(count(&batch, |entry| entry.attempt == Attempt(1)), 2);
+        retain(&mut batch, |entry| entry.attempt != Attempt(1));
+        assert!(batch.changes.is_empty(), "events of an older attempt");
+    }
+
+    // L-07: exactly what lies below the position, whatever else is queued
+    #[test]
+    fn a_dispatch_stops_before_the_first_transaction_at_or_past_a_position() {
+        let transaction = |lsn: u64| {
+            let commit = CommitLsn(Lsn(lsn));
+            let begin = Event::Begin { commit, time_us: 0 };
+            [begin, event(0, &[1]), Event::Commit { commit, end: position(lsn + 2) }]
+        };
+        for (before, end) in [(10, 1), (11, 12), (12, 12), (13, 14), (99, 14)] {
+            let mut stream = Stream::new(StreamId::Main, Session(1), position(1), Instant(0));
+            let events = [transaction(10), transaction(12)].concat();
+            assert!(stream.take_in(events, Instant(0)).is_ok());
+            let before = Some(position(before));
+            let reach = Reach { before, ..REACH };
+            dispatch(&mut stream, LANE, Epoch(1), &owned(&[]), reach);
+            assert_eq!(stream.dispatched, position(end), "up to {before:?}");
+            assert!(!stream.is_inside_transaction());
+        }
     }
 }

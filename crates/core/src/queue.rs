@@ -78,6 +78,12 @@ impl<R> Queue<R> {
         None
     }
 
+    /// The next event to be dispatched.
+    pub(crate) fn peek(&self) -> Option<&Event<R>> {
+        let events = self.blocks.iter().flat_map(|block| block.events.as_slice());
+        events.into_iter().find(|event| !matches!(event, Event::Keepalive { .. }))
+    }
+
     /// Drops blocks in which nothing is left to dispatch, so that `oldest` tells the truth.
     pub(crate) fn trim(&mut self) {
         if self.events == 0 {

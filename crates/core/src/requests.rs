@@ -64,14 +64,20 @@ pub fn apply(
             may_retry(entry)?;
         }
         let entry = Arc::make_mut(entry);
-        entry.phase = Phase::Pending;
-        entry.schema = None;
-        entry.tries = 0;
-        entry.deaths = 0;
+        reset(entry);
         done.push(entry.name.clone());
     }
     let epoch = Epoch(record.epoch.0 + 1);
     Ok((Record { epoch, tables: Arc::new(tables), ..record.clone() }, done))
+}
+
+/// The table is Pending again and its tries are forgotten; its attempt stays known, so that the copy
+/// is a recopy.
+pub(crate) fn reset(entry: &mut TableEntry) {
+    entry.phase = Phase::Pending;
+    entry.schema = None;
+    entry.tries = 0;
+    entry.deaths = 0;
 }
 
 /// A name as it is stored, `schema.table`; without a schema, public is meant.
@@ -79,7 +85,8 @@ fn is_named(entry: &TableEntry, name: &str) -> bool {
     entry.name == name || entry.name.strip_prefix("public.") == Some(name)
 }
 
-fn may_retry(entry: &TableEntry) -> Result<(), Refusal> {
+/// Whether a retry is allowed (Y-09).
+pub(crate) fn may_retry(entry: &TableEntry) -> Result<(), Refusal> {
     let name = entry.name.clone();
     match &entry.phase {
         Phase::Errored { policy: Policy::None, .. } => Err(Refusal::OnlyResync(name)),

@@ -6,7 +6,7 @@ use core::time::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::config::Limits;
-use crate::fault::{DestinationClass, FaultKind, SqlState};
+use crate::fault::{Blame, DestinationClass, Fault, FaultKind, SqlState};
 use crate::record::Policy;
 
 /// Where a failure happened.
@@ -44,6 +44,21 @@ pub const fn decide(kind: &FaultKind, place: Place) -> Decision {
         Place::Attempt => decide_attempt(kind),
         Place::Main => decide_main(kind),
     }
+}
+
+/// As `decide`, with what a destination says about the reach of its failure: one that would meet every
+/// table in the same way must not stop them one by one (K-23, DS-10).
+#[must_use]
+pub const fn decide_fault(fault: &Fault, place: Place) -> Decision {
+    let whole_sink = matches!(fault.blame, Blame::Sink);
+    let lasting = matches!(
+        fault.kind,
+        FaultKind::Destination { class: DestinationClass::Manual | DestinationClass::Permanent }
+            | FaultKind::FlushFailed {
+                class: DestinationClass::Manual | DestinationClass::Permanent
+            }
+    );
+    if whole_sink && lasting { Decision::EndRun } else { decide(&fault.kind, place) }
 }
 
 const fn decide_attempt(kind: &FaultKind) -> Decision {
@@ -254,6 +269,39 @@ mod tests {
             assert_eq!(decide(&kind, Place::Attempt), attempt, "{kind:?} in an attempt");
             assert_eq!(decide(&kind, Place::Main), main, "{kind:?} on main");
         }
+    }
+
+    // K-23, DS-10, E-I1: blame on the sink as a whole makes a lasting failure one of the run
+    #[test]
+    fn a_failure_of_the_whole_sink_stops_no_single_table() {
+        use Decision::{EndRun, Errored, Repeat, Retry};
+        let tables = |no_effect_on_others| Blame::Tables {
+            tables: vec![crate::ids::TableId(1)],
+            no_effect_on_others,
+        };
+        let transient = DestinationClass::Transient { retry_after: None };
+        let rows = [
+            (transient, Blame::Sink, Retry, Repeat),
+            (DestinationClass::Manual, Blame::Sink, EndRun, EndRun),
+            (DestinationClass::Permanent, Blame::Sink, EndRun, EndRun),
+            (DestinationClass::Fenced, Blame::Sink, EndRun, EndRun),
+            (DestinationClass::Manual, Blame::Unstated, Errored(Policy::Manual), EndRun),
+            (DestinationClass::Permanent, Blame::Unstated, Errored(Policy::None), EndRun),
+            (DestinationClass::Manual, tables(true), Errored(Policy::Manual), EndRun),
+            (DestinationClass::Permanent, tables(false), Errored(Policy::None), EndRun),
+        ];
+        for (class, blame, attempt, main) in rows {
+            for kind in destination(class) {
+                let mut fault = Fault::found(crate::fault::Origin::Destination, kind);
+                fault.blame = blame.clone();
+                assert_eq!(decide_fault(&fault, Place::Attempt), attempt, "{fault:?}");
+                assert_eq!(decide_fault(&fault, Place::Main), main, "{fault:?}");
+            }
+        }
+        let mut fault = Fault::found(crate::fault::Origin::Source, FaultKind::Protocol);
+        fault.blame = Blame::Sink;
+        let manual = Errored(Policy::Manual);
+        assert_eq!(decide_fault(&fault, Place::Attempt), manual, "only a destination is blamed");
     }
 
     // Y-05

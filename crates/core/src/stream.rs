@@ -74,12 +74,18 @@ pub(crate) struct Stream<R> {
 }
 
 /// What the events of one input ask for beyond being queued.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Received {
     /// The server wants feedback at once.
     pub(crate) reply: bool,
     /// A schema message came outside of any transaction.
     pub(crate) misplaced_ddl: bool,
+    /// Relations that were announced.
+    pub(crate) announced: Vec<TableId>,
+    /// A schema message came.
+    pub(crate) ddl: bool,
+    /// Something but keepalives came.
+    pub(crate) events: bool,
 }
 
 impl<R> Stream<R> {
@@ -147,17 +153,38 @@ impl<R> Stream<R> {
                 Event::Message { transactional: false, prefix, .. } => {
                     wants.misplaced_ddl |= names::is_ddl_prefix(prefix);
                 }
-                Event::Relation(_)
-                | Event::Ddl(_)
-                | Event::Row { .. }
-                | Event::Truncate { .. }
-                | Event::Message { .. } => (),
+                Event::Relation(relation) => wants.announced.push(relation.table),
+                Event::Ddl(_) => wants.ddl = true,
+                Event::Row { .. } | Event::Truncate { .. } | Event::Message { .. } => (),
             }
+            wants.events |= !matches!(event, Event::Keepalive { .. });
         }
         if !events.is_empty() {
             self.queue.push(events, now);
         }
         Ok(wants)
+    }
+
+    /// Whether the head of the queue belongs to a transaction below a position.
+    pub(crate) fn has_below(&self, position: Position) -> bool {
+        match self.queue.peek() {
+            Some(Event::Begin { commit, .. }) => position.covers(*commit),
+            Some(
+                Event::Relation(_)
+                | Event::Row { .. }
+                | Event::Truncate { .. }
+                | Event::Message { .. }
+                | Event::Ddl(_)
+                | Event::Commit { .. }
+                | Event::Keepalive { .. },
+            ) => true,
+            None => false,
+        }
+    }
+
+    /// Whether everything below a position has been read: something at or past it came (PG-09).
+    pub(crate) fn has_read(&self, position: Position) -> bool {
+        self.received.max(self.idle_at.unwrap_or_default()) >= position
     }
 
     /// Whether a transaction has been dispatched in part.

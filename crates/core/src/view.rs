@@ -9,6 +9,11 @@ use crate::record::Phase;
 pub struct View {
     /// `initializing`, `running`, `stopping`, `failing` or `ended`.
     pub lifecycle: &'static str,
+    /// Whether a health check passes: the run streams and something moves if there is something to
+    /// do (L-02).
+    pub ready: bool,
+    /// What is waited for, if for a minute something was to do and nothing moved.
+    pub stalled: Option<String>,
     /// Ownership of the record.
     pub epoch: Epoch,
     /// Positions of the main stream.

@@ -302,7 +302,6 @@ fn show_notice(notice: &Notice) -> String {
         Notice::MainSlotCreated { initial, .. } => format!("main slot created at {initial}"),
         Notice::MembershipChanged { table } => format!("{} joined anew", table_name(*table)),
         Notice::TableGone { table, .. } => format!("{} gone", table_name(*table)),
-        Notice::UnknownTable { table, .. } => format!("{} unknown", table_name(*table)),
         Notice::SourceIdentified { .. } => "source identified".to_owned(),
         Notice::Stopping { .. } => "stopping".to_owned(),
         Notice::CopySlotAtRisk { .. }

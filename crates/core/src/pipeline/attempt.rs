@@ -167,6 +167,27 @@ impl<R> CopyRun<R> {
         self.rows.held + self.lane.bytes() + queued
     }
 
+    /// Whether the destination owes an answer, or something waits for it.
+    pub(super) fn has_destination_work(&self) -> bool {
+        let calling = match self.step {
+            Step::BeginDue
+            | Step::Beginning
+            | Step::FinishDue
+            | Step::Finishing
+            | Step::FlushDue
+            | Step::Flushing => true,
+            Step::AwaitSave(_)
+            | Step::Preparing
+            | Step::Reading
+            | Step::ClosingReaders
+            | Step::Replaying
+            | Step::HandedOver(_)
+            | Step::Ending
+            | Step::Closing => false,
+        };
+        calling || !self.rows.in_flight.is_empty() || !self.lane.is_settled()
+    }
+
     pub(super) const fn rows_total(&self) -> u64 {
         self.rows.total
     }

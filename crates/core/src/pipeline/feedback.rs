@@ -38,6 +38,7 @@ impl<R> Pipeline<R> {
             stream.id != StreamId::Main && stream.queue.is_empty() && stream.dispatched < main_at
         });
         self.confirm(id, behind);
+        self.hurry_private(id);
     }
 
     /// asks for a sign of life at half of the budget, gives up at its end.
@@ -76,6 +77,7 @@ impl<R> Pipeline<R> {
     pub(super) fn monitor_completed(&mut self, result: Result<Answer, Fault>) -> Result<(), ()> {
         match result {
             Ok(Answer::Monitored(facts)) => {
+                self.note_server_end(facts.wal_end);
                 if self.life.is_running() {
                     self.judge_monitored(&facts);
                 }

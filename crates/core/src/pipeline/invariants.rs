@@ -1,5 +1,7 @@
 //! The laws as assertions: checked after every step in debug builds, tests and simulation.
 
+use std::collections::BTreeSet;
+
 use super::Pipeline;
 use crate::record::Phase;
 
@@ -7,10 +9,13 @@ impl<R> Pipeline<R> {
     /// Panics if a law of the spec does not hold.
     ///
     /// # Panics
-    /// On A-I1, C-I2, C-I5, H-I2, R-I5, R-I6 (as far as the core knows), T-I2, X-I3.
+    /// On A-I1, C-I2, C-I5, H-I2, R-I5, R-I6 (as far as the core knows), T-I2, W-I2, X-15, X-I3.
     pub fn check_invariants(&self) {
         self.check_positions();
         self.check_tables();
+        self.check_jobs();
+        self.check_main_lane();
+        self.check_fence();
         for (table, run) in self.copies.iter().filter(|_| self.life.has_started()) {
             let entry = self.ledger.table(*table);
             assert!(
@@ -37,6 +42,38 @@ impl<R> Pipeline<R> {
                 "the frontier {} is past the transaction {} dispatched in part (X-I3)",
                 self.main.frontier,
                 open.commit
+            );
+        }
+    }
+
+    /// T-I2: each at most once, and never while an attempt of it lives.
+    fn check_jobs(&self) {
+        if !self.life.moves_data() {
+            return;
+        }
+        let mut queued = BTreeSet::new();
+        for (table, _) in &self.jobs {
+            assert!(queued.insert(*table), "table {table} is queued twice (T-I2)");
+            let phase = self.ledger.table(*table).map(|entry| &entry.phase);
+            assert_eq!(phase, Some(&Phase::Pending), "table {table} is queued (T-I2)");
+            let run = self.copies.get(table);
+            let over = run.is_none_or(|run| run.is_ending() || run.has_handed_over());
+            assert!(over, "table {table} is queued while its attempt lives (T-I2)");
+        }
+    }
+
+    /// what waits is offered only for tables that main owns in the attempt of the projection.
+    fn check_main_lane(&self) {
+        if !self.life.moves_data() {
+            return;
+        }
+        for entry in self.main_lane.tables_waiting() {
+            let owned = self.owned.get(&entry.table);
+            assert_eq!(
+                owned.map(|owned| owned.attempt),
+                Some(entry.attempt),
+                "a batch of main holds events of table {} (X-15)",
+                entry.table
             );
         }
     }

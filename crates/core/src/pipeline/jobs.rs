@@ -65,7 +65,7 @@ impl<R> Pipeline<R> {
             entry.phase = Phase::Pending;
             entry.tries = entry.tries.saturating_sub(1);
         });
-        self.jobs.push_back((table, self.ledger.version()));
+        self.queue(table);
         self.cancel_attempt(run);
     }
 
@@ -93,7 +93,7 @@ impl<R> Pipeline<R> {
     /// K-23: what the failure of an attempt does beyond it.
     pub(super) fn fail_attempt(&mut self, run: &mut CopyRun<R>, fault: Fault) {
         let tries = self.ledger.table(run.table).map_or(1, |entry| entry.tries);
-        let policy = match retry::decide(&fault.kind, Place::Attempt) {
+        let policy = match retry::decide_fault(&fault, Place::Attempt) {
             Decision::Stopped => {
                 self.end_without_blame(run);
                 return;

@@ -3,6 +3,7 @@
 //! destination stays. Entered by a promotion (P-11), a lost slot (I-03) and the operator.
 
 use super::life::Life;
+use super::listing::Listings;
 use super::{Pipeline, Purpose};
 use crate::effect::{Effect, Work};
 use crate::fault::Fault;
@@ -82,6 +83,8 @@ impl<R> Pipeline<R> {
                 Purpose::Startup(what) => *what != super::startup::StartupOp::Destination,
                 Purpose::Blockers { .. }
                 | Purpose::Monitor
+                | Purpose::Listing
+                | Purpose::Heartbeat { .. }
                 | Purpose::UntilTarget
                 | Purpose::Reopen(_)
                 | Purpose::NameCause(_) => true,
@@ -137,6 +140,8 @@ impl<R> Pipeline<R> {
         self.turns.forget(Lane::Main);
         self.seen = None;
         self.listing = None;
+        self.listings = Listings::default();
+        self.listing_is_stale = false;
         self.slot_report = None;
         self.busy_since = None;
         self.lost_early = None;

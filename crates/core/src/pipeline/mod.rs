@@ -3,19 +3,26 @@
 
 mod attempt;
 mod feedback;
+mod fence;
 mod handover;
+mod health;
+mod heartbeat;
+mod hold;
 mod horizon;
 mod identity;
 mod invariants;
 mod jobs;
 mod leaving;
 mod life;
+mod listing;
 mod main_retry;
 mod main_slot;
 mod main_stream;
 mod opening;
+mod operator;
 mod picture;
 mod promoting;
+mod quarantine;
 mod reopen;
 mod replay;
 mod rows;
@@ -26,15 +33,16 @@ mod stop;
 mod tables;
 mod until;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use core::time::Duration;
 
+use crate::batch::Batch;
 use crate::config::{Config, ConfigError, Until};
 use crate::effect::{Effect, Work};
 use crate::fault::{Fault, FaultKind, Origin};
 use crate::ids::{Attempt, Epoch, OpId, Session, StreamId, TableId};
-use crate::input::{Answer, Input, Request};
+use crate::input::{Answer, Input};
 use crate::lane::LaneState;
 use crate::ledger::{Ledger, Version};
 use crate::lsn::{Lsn, Position};
@@ -51,7 +59,13 @@ use crate::turns::Turns;
 use crate::violation::Violation;
 
 use attempt::{AttemptOp, CopyRun, Step};
+use fence::Fences;
+use health::Health;
+use heartbeat::Heartbeats;
+use hold::Hold;
 use life::Life;
+use listing::Listings;
+use quarantine::MainWrites;
 use reopen::ReopenOp;
 use startup::StartupOp;
 use until::UntilState;
@@ -84,6 +98,10 @@ enum Purpose {
     /// A step of the opening of a main stream that was lost.
     Reopen(ReopenOp),
     Monitor,
+    Listing,
+    Heartbeat {
+        written: Instant,
+    },
     UntilTarget,
     /// One inspection that names the cause of a failed main stream (Y-02).
     NameCause(Fault),
@@ -117,6 +135,9 @@ pub struct Pipeline<R> {
     /// Who the source is, once it was identified in this run (S-06).
     seen: Option<SourceSeen>,
     listing: Option<Listing>,
+    listings: Listings,
+    /// The publication was made anew since the last listing (T-11).
+    listing_is_stale: bool,
     /// When a busy slot was first seen busy (M-01).
     busy_since: Option<Instant>,
     /// The step of start-up that looks at it again.
@@ -141,8 +162,12 @@ pub struct Pipeline<R> {
     owned: BTreeMap<TableId, Owned>,
     /// Tables in Catchup and their handovers (H-07).
     catchup: BTreeMap<TableId, Position>,
-    /// Unknown tables already reported.
-    unknown: BTreeSet<TableId>,
+    /// Failed writes of the main lane.
+    main_writes: MainWrites,
+    /// Copies a batch that is offered again while the driver still holds it.
+    copy_batch: fn(&Batch<R>) -> Batch<R>,
+    fence: Fences,
+    hold: Hold,
     /// When the checkpoint was saved last.
     checkpoint_saved_at: Instant,
 
@@ -153,6 +178,8 @@ pub struct Pipeline<R> {
     guard_repeats: BTreeMap<TableId, u32>,
 
     main_budget: MainBudget,
+    heartbeats: Heartbeats,
+    health: Health,
     until: UntilState,
     destination_started: bool,
 }
@@ -168,7 +195,10 @@ impl<R> Pipeline<R> {
         record: Option<Record>,
         seed: Seed,
         now: Instant,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, ConfigError>
+    where
+        R: Clone,
+    {
         config.validate()?;
         let mut current = record.clone().unwrap_or_else(|| intent(&config, &seed));
         current.epoch = Epoch(current.epoch.0 + 1);
@@ -192,6 +222,8 @@ impl<R> Pipeline<R> {
             ledger: Ledger::new(current, record),
             seen: None,
             listing: None,
+            listings: Listings::default(),
+            listing_is_stale: false,
             busy_since: None,
             busy_step: StartupOp::ListLeftovers,
             slot_report: None,
@@ -205,12 +237,17 @@ impl<R> Pipeline<R> {
             main_lane: LaneState::default(),
             owned: BTreeMap::new(),
             catchup: BTreeMap::new(),
-            unknown: BTreeSet::new(),
+            main_writes: MainWrites::default(),
+            copy_batch: Batch::clone,
+            fence: Fences::default(),
+            hold: Hold::default(),
             checkpoint_saved_at: now,
             jobs: VecDeque::new(),
             copies: BTreeMap::new(),
             guard_repeats: BTreeMap::new(),
             main_budget: MainBudget::default(),
+            heartbeats: Heartbeats::default(),
+            health: Health::default(),
             destination_started: false,
         };
         pipeline.start_startup(StartupOp::Identify);
@@ -278,6 +315,9 @@ impl<R> Pipeline<R> {
         match input {
             Input::Completed { op, result } => {
                 let purpose = self.pending.remove(&op).ok_or(Violation::UnknownOp { op })?;
+                if !purpose.is_side_work() {
+                    self.note_moved();
+                }
                 self.completed(op, purpose, result)
             }
             // a run that has failed waits for its last save and for nothing else.
@@ -301,26 +341,12 @@ impl<R> Pipeline<R> {
                 Ok(())
             }
             Input::CopyRows { op, block, rows, bytes } => {
+                self.note_moved();
                 self.copy_rows(op, block, rows, bytes);
                 Ok(())
             }
-            Input::Request(Request::Stop) => {
-                self.request_stop(false);
-                Ok(())
-            }
-            Input::Request(Request::StopNow) => {
-                self.cut_short("a second stop request");
-                Ok(())
-            }
-            Input::Request(request @ Request::Recreate) => {
-                if let Err(reason) = self.request_recreate() {
-                    self.report(Notice::RequestRefused { request, reason: reason.to_owned() });
-                }
-                Ok(())
-            }
             Input::Request(request) => {
-                let reason = "not while this version runs".to_owned();
-                self.report(Notice::RequestRefused { request, reason });
+                self.requested(request);
                 Ok(())
             }
         }
@@ -344,6 +370,10 @@ impl<R> Pipeline<R> {
             }
             Purpose::Reopen(what) => self.reopen_completed(what, result).map_err(|()| wrong()),
             Purpose::Monitor => self.monitor_completed(result).map_err(|()| wrong()),
+            Purpose::Listing => self.listing_completed(result).map_err(|()| wrong()),
+            Purpose::Heartbeat { written } => {
+                self.heartbeat_written(written, result).map_err(|()| wrong())
+            }
             Purpose::UntilTarget => self.until_target(result).map_err(|()| wrong()),
             Purpose::NameCause(fault) => {
                 self.cause_named(fault, result);
@@ -374,22 +404,23 @@ impl<R> Pipeline<R> {
             Wakeup::BusySlot => self.look_at_busy_slot(),
             Wakeup::Blockers => self.look_at_blockers(),
             // Settling looks at the clock by itself: these only make it happen in time.
-            Wakeup::Batch | Wakeup::Flush(_) => (),
+            Wakeup::Batch
+            | Wakeup::Flush(_)
+            | Wakeup::WriteRetry
+            | Wakeup::Fence
+            | Wakeup::FencePause
+            | Wakeup::Hold
+            | Wakeup::Stalled => (),
             Wakeup::Feedback(stream) => self.feedback_due(stream),
             Wakeup::Silence(stream) => self.silence_due(stream),
             Wakeup::Retry(table) => self.retry_due(table),
             Wakeup::Monitor => self.monitor_due(),
+            Wakeup::Listing => self.request_listing(),
+            Wakeup::Heartbeat => self.heartbeat_due(),
+            Wakeup::Distance => self.distance_due(),
             Wakeup::Until => self.until_due(),
             Wakeup::MainRetry => self.main_retry_due(),
-            Wakeup::WriteRetry
-            | Wakeup::Fence
-            | Wakeup::FencePause
-            | Wakeup::Distance
-            | Wakeup::Hold
-            | Wakeup::Listing
-            | Wakeup::Heartbeat
-            | Wakeup::CopyMonitor
-            | Wakeup::Stalled => (),
+            Wakeup::CopyMonitor => (),
         }
     }
 
@@ -407,7 +438,9 @@ impl<R> Pipeline<R> {
                 | self.settle_horizon()
                 | self.settle_save()
                 | self.settle_failure();
-            if !moved {
+            if moved {
+                self.note_moved();
+            } else if !(self.settle_fence() | self.settle_hold()) {
                 break;
             }
         }
@@ -417,6 +450,10 @@ impl<R> Pipeline<R> {
         self.move_gates();
         if !self.life.is_failing() {
             self.arm_timers();
+            self.arm_listing();
+            self.arm_heartbeat();
+            self.arm_distance();
+            self.settle_health();
         }
         if cfg!(debug_assertions) {
             self.check_invariants();

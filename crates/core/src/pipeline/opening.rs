@@ -57,7 +57,7 @@ impl<R> Pipeline<R> {
         }
         if report.publication != self.listing.as_ref().map(|listing| listing.publication) {
             // T-11: made again since the last listing, whose successor finds all stamps changed.
-            self.want_listing();
+            self.listing_is_stale = true;
         }
         if let Some(slot) = report.slot.as_ref().filter(|slot| slot.active.is_some()) {
             self.wait_for_busy_slot(slot)?;

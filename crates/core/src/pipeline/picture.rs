@@ -24,6 +24,8 @@ impl<R> Pipeline<R> {
         let copies: u64 = self.copies.values().map(CopyRun::held).sum();
         View {
             lifecycle: self.life.word(self.is_entered_again),
+            ready: self.is_ready(),
+            stalled: self.stalled_by(),
             epoch: self.epoch(),
             positions,
             tables: tables.collect(),

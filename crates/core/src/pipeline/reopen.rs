@@ -175,6 +175,8 @@ impl<R> Pipeline<R> {
             | Purpose::Startup(_)
             | Purpose::Blockers { .. }
             | Purpose::Monitor
+            | Purpose::Listing
+            | Purpose::Heartbeat { .. }
             | Purpose::UntilTarget
             | Purpose::Shutdown
             | Purpose::Attempt { .. } => false,
@@ -253,17 +255,20 @@ impl<R> Pipeline<R> {
         Ok(())
     }
 
-    /// The main stream ends before its time: nobody may go on waiting for its dispatch.
-    pub(super) const fn interrupt_main(&mut self) {}
-
-    /// T-03: the publication may have changed.
-    pub(super) const fn want_listing(&mut self) {}
+    /// The main stream ends before its time: nobody may go on waiting for its dispatch, and what
+    /// failed is not offered again before everything is read again.
+    pub(super) fn interrupt_main(&mut self) {
+        self.interrupt_holds();
+        self.forget_write_retry();
+    }
 
     fn reopened(&mut self) {
         self.main.heard = self.now;
         self.life = Life::Running;
         let from = self.main.started_at;
         self.report(Notice::Reopened { from });
+        // The publication may have changed while nobody listened.
+        self.request_listing();
     }
 }
 

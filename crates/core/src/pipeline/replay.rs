@@ -1,4 +1,4 @@
-//! The private replay of one table (group W, without fence): its stream from the cutoff on, until
+//! The private replay of one table (group W, beside the fence): its stream from the cutoff on, until
 //! the table can be handed over.
 
 use super::attempt::{AttemptOp, CopyRun};
@@ -28,6 +28,9 @@ impl<R> Pipeline<R> {
         let Some(stream) = stream else { return Ok(()) };
         let wants = stream.take_in(events, now)?;
         let session = stream.session;
+        if wants.events {
+            self.note_moved();
+        }
         if wants.reply {
             self.confirm(StreamId::Copy(table), false);
         }
@@ -119,13 +122,14 @@ impl<R> Pipeline<R> {
             bytes: target,
             events: self.config.limits.batch_events,
             boundary: Some(self.main.dispatched),
+            before: None,
             complete_only: false,
             messages: false,
         };
         let lane = Lane::Table(run.table);
         let epoch = self.epoch();
         let dispatched = projection::dispatch(stream, lane, epoch, &run.owned, reach);
-        let Dispatched { batch, boundary, mismatches, skipped: _ } = dispatched;
+        let Dispatched { batch, boundary, mismatches, skipped: _, heartbeats: _ } = dispatched;
         if let Some((_, shapes)) = mismatches.into_iter().next() {
             self.err_attempt(run, shapes, Policy::Manual, None);
             return true;

@@ -354,6 +354,9 @@ impl<R> Pipeline<R> {
         self.wait_for_retries();
         let (epoch, from) = (self.epoch(), self.main.started_at);
         self.report(Notice::Streaming { epoch, from });
+        if core::mem::take(&mut self.listing_is_stale) {
+            self.request_listing();
+        }
         if self.recreate_wanted {
             self.leave();
         } else if let Some(fault) = self.lost_early.take() {

@@ -64,6 +64,10 @@ impl<R> Pipeline<R> {
         self.timers.clear(Wakeup::Monitor);
         self.timers.clear(Wakeup::MainRetry);
         self.timers.clear(Wakeup::Until);
+        self.timers.clear(Wakeup::Listing);
+        self.timers.clear(Wakeup::Heartbeat);
+        self.timers.clear(Wakeup::Distance);
+        self.interrupt_holds();
         self.timers.set(Wakeup::StopBudget, self.now.after(budget));
         self.report(Notice::Stopping { budget });
         self.cancel_side_work();
@@ -85,6 +89,7 @@ impl<R> Pipeline<R> {
             StopStep::Drain if self.is_drained(stop) => {
                 self.main.queue.clear();
                 self.main.dispatching = None;
+                self.report_skipped();
                 self.set_stop_step(StopStep::CloseStream);
                 if self.main.open {
                     self.confirm(StreamId::Main, false);

@@ -1,14 +1,17 @@
 //! The listing meets the record (T-05, T-09..T-11, U-13), and what becomes of a table that stops.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 
 use super::Pipeline;
 use crate::fault::Fault;
 use crate::ids::TableId;
 use crate::lsn::Position;
 use crate::notice::Notice;
+use crate::policies::Doubt;
 use crate::projection::Owned;
 use crate::record::{Phase, Policy, Stamp, TableEntry, Tombstone};
+use crate::requests;
 use crate::retry;
 use crate::source::{ListedTable, Listing};
 use crate::timers::Wakeup;
@@ -18,13 +21,10 @@ impl<R> Pipeline<R> {
     /// takes over the tables that main owns.
     pub(super) fn reconcile(&mut self) {
         let Some(listing) = self.listing.take() else { return };
-        for listed in &listing.tables {
-            let stamp = Stamp { publication: listing.publication, membership: listed.membership };
-            self.reconcile_listed(listed, stamp);
-        }
-        self.bury_missing(&listing);
+        self.apply_listing(&listing);
         self.settle_died();
         self.listing = Some(listing);
+        self.jobs.clear();
         for (&table, entry) in &*self.ledger.record().tables.clone() {
             match &entry.phase {
                 Phase::Pending => self.jobs.push_back((table, self.ledger.version())),
@@ -34,6 +34,16 @@ impl<R> Pipeline<R> {
                 Phase::Copying | Phase::Errored { .. } => (),
             }
         }
+    }
+
+    /// T-05: the same at start-up and while running. What becomes Pending is queued, and taken only
+    /// once it is saved.
+    pub(super) fn apply_listing(&mut self, listing: &Listing) {
+        for listed in &listing.tables {
+            let stamp = Stamp { publication: listing.publication, membership: listed.membership };
+            self.reconcile_listed(listed, stamp);
+        }
+        self.bury_missing(listing);
     }
 
     fn own(&mut self, table: TableId, entry: &TableEntry, handover: Position) {
@@ -46,38 +56,83 @@ impl<R> Pipeline<R> {
 
     fn reconcile_listed(&mut self, listed: &ListedTable, stamp: Stamp) {
         let table = listed.table;
-        let name = format!("{}.{}", listed.namespace, listed.name);
         let Some(entry) = self.ledger.table(table) else {
+            // T-10: while the tombstone lives the attempt is known, so that the copy is a recopy
             let buried = self.ledger.record().tombstones.get(&table);
             let attempt = buried.and_then(|tombstone| tombstone.attempt);
+            let name = listed_name(listed);
             self.ledger.insert_table(table, TableEntry::pending(name.clone(), stamp, attempt));
+            self.queue(table);
             self.report(Notice::TableAdded { table, name });
             return;
         };
-        if entry.stamp != stamp {
-            let attempt = entry.attempt;
-            self.ledger.insert_table(table, TableEntry::pending(name, stamp, attempt));
+        let joined_anew = entry.stamp != stamp;
+        if joined_anew || !is_named(entry, listed) {
+            let name = listed_name(listed);
+            self.ledger.edit_table(table, |entry| (entry.name, entry.stamp) = (name, stamp));
+        }
+        if joined_anew {
             self.report(Notice::MembershipChanged { table });
-        } else if entry.name != name {
-            self.ledger.edit_table(table, |entry| entry.name = name);
+            match self.config.limits.policies.membership_change {
+                Doubt::Recopy => self.copy_anew(table),
+                Doubt::Report => (),
+            }
         }
     }
 
-    /// T-09: what is not listed any more becomes a tombstone.
+    /// T-09: what is not listed any more becomes a tombstone. Its destination data is exact up to
+    /// the frontier, which is the checkpoint in memory.
     fn bury_missing(&mut self, listing: &Listing) {
+        let listed: BTreeSet<_> = listing.tables.iter().map(|listed| listed.table).collect();
         let record = self.ledger.record();
         let ignored_from = record.checkpoint.unwrap_or_default();
         let gone: Vec<_> = record
             .tables
             .iter()
-            .filter(|(table, _)| !listing.tables.iter().any(|listed| listed.table == **table))
+            .filter(|(table, _)| !listed.contains(table))
             .map(|(&table, entry)| (table, entry.name.clone(), entry.attempt))
             .collect();
         for (table, name, attempt) in gone {
+            self.withdraw(table);
             let absent_at = listing.position;
             let tombstone = Tombstone { name: name.clone(), ignored_from, absent_at, attempt };
             self.ledger.bury(table, tombstone);
             self.report(Notice::TableGone { table, name });
+        }
+    }
+
+    /// The table gives up what it is doing: its attempt is cancelled, main owns it no longer, and its
+    /// events leave every batch that is offered, or offered again, from here on. What becomes
+    /// of its phase is the caller's.
+    pub(super) fn withdraw(&mut self, table: TableId) {
+        self.catchup.remove(&table);
+        if self.owned.remove(&table).is_some() {
+            self.strip_main_lane();
+        }
+        self.timers.clear(Wakeup::Retry(table));
+        self.jobs.retain(|(other, _)| *other != table);
+        if let Some(mut run) = self.copies.remove(&table) {
+            // One that has handed over is released because the table is not owned (H-02).
+            if !run.has_handed_over() && !run.is_ending() {
+                self.cancel_attempt(&mut run);
+            }
+            self.copies.insert(table, run);
+        }
+    }
+
+    /// Any phase to Pending: a new copy, whose tries are counted anew (T-11, Y-09).
+    pub(super) fn copy_anew(&mut self, table: TableId) {
+        self.withdraw(table);
+        self.ledger.edit_table(table, requests::reset);
+        self.queue(table);
+    }
+
+    /// T-I2: at most once. T-I3: the job waits until the record of this moment is saved.
+    pub(super) fn queue(&mut self, table: TableId) {
+        let version = self.ledger.version();
+        match self.jobs.iter_mut().find(|(other, _)| *other == table) {
+            Some((_, waits_for)) => *waits_for = version,
+            None => self.jobs.push_back((table, version)),
         }
     }
 
@@ -138,23 +193,40 @@ impl<R> Pipeline<R> {
         let timed = self.ledger.table(table).is_some_and(|entry| is_timed(&entry.phase));
         if timed && self.life.keeps_tables() {
             self.ledger.edit_table(table, |entry| entry.phase = Phase::Pending);
-            self.jobs.push_back((table, self.ledger.version()));
+            self.queue(table);
         }
     }
 
     /// The table stops for a reason found on the main stream; the others and the checkpoint go on.
-    /// Its events leave every batch that is offered from here on.
     pub(super) fn stop_table(&mut self, table: TableId, reason: String, fault: Option<Fault>) {
-        self.owned.remove(&table);
-        self.catchup.remove(&table);
-        self.main_lane.strip(table);
+        self.stop_table_with(table, reason, Policy::Manual, fault);
+    }
+
+    pub(super) fn stop_table_with(
+        &mut self,
+        table: TableId,
+        reason: String,
+        policy: Policy,
+        fault: Option<Fault>,
+    ) {
+        self.withdraw(table);
         self.ledger.edit_table(table, |entry| {
-            entry.phase = Phase::errored(&reason, Policy::Manual);
+            entry.phase = Phase::errored(&reason, policy);
             entry.schema = None;
         });
-        let policy = Policy::Manual;
         self.report(Notice::TableErrored { table, reason, policy, retry_in: None, fault });
     }
+}
+
+/// `schema.table`, as the record has it.
+fn listed_name(listed: &ListedTable) -> String {
+    format!("{}.{}", listed.namespace, listed.name)
+}
+
+/// Whether an entry has the name of a listing, without building it: there may be 65,536 of them.
+fn is_named(entry: &TableEntry, listed: &ListedTable) -> bool {
+    let rest = entry.name.strip_prefix(&*listed.namespace);
+    rest.and_then(|rest| rest.strip_prefix('.')) == Some(&*listed.name)
 }
 
 const fn is_timed(phase: &Phase) -> bool {

@@ -1,4 +1,4 @@
-//! Runs that end by themselves (L-08).
+//! Runs that end by themselves (L-08), and who else waits for a keepalive of main.
 
 use super::{Pipeline, Purpose};
 use crate::config::{UNTIL_POLL, Until};
@@ -40,12 +40,21 @@ impl<R> Pipeline<R> {
         self.until != UntilState::Off
     }
 
+    /// Whether somebody waits for main to hear where the server is: the end of the run, a table in
+    /// Catchup (H-07), or a verifier (L-07). An idle server says it by itself only after a long time.
+    fn wants_keepalive(&self) -> bool {
+        let catchup = self.catchup.values().any(|handover| *handover > self.main.received);
+        self.is_hurried() || catchup || self.hold_wants_keepalive()
+    }
+
     pub(super) fn settle_until(&mut self) -> bool {
-        if !self.is_hurried() || !self.life.is_running() {
+        if !self.life.is_running() {
             return false;
         }
-        self.timers.set_if_unset(Wakeup::Until, self.now.after(UNTIL_POLL));
-        if self.is_a_table_on_its_way() {
+        if self.wants_keepalive() {
+            self.timers.set_if_unset(Wakeup::Until, self.now.after(UNTIL_POLL));
+        }
+        if !self.is_hurried() || self.is_a_table_on_its_way() {
             return false;
         }
         match self.until {
@@ -93,12 +102,11 @@ impl<R> Pipeline<R> {
         }
     }
 
-    /// The server says where it is only when it is asked, or after a long time.
     pub(super) fn until_due(&mut self) {
         if self.until == UntilState::Failed {
             self.until = UntilState::TargetUnknown;
         }
-        if self.life.is_running() {
+        if self.life.is_running() && self.wants_keepalive() {
             self.confirm(StreamId::Main, true);
         }
     }
