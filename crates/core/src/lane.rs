@@ -320,7 +320,7 @@ mod tests {
             storage: None,
         };
         let (table, attempt) = (TableId(1), crate::ids::Attempt(1));
-        first.tables.push(crate::batch::BatchTable { table, attempt, schema: Arc::new(schema) });
+        first.tables.push(BatchTable { table, attempt, schema: Arc::new(schema) });
         lane.push(first, at(5));
         lane.retain(|entry| entry.table != TableId(2));
         assert_eq!((lane.take_covered(), lane.bytes()), (None, 10));
