@@ -78,12 +78,17 @@ fn handover_by_keepalive() {
 // J-04
 #[test]
 fn truncate_of_tables_with_mixed_ownership() {
-    let mut stage = Stage::with(3, |config| config.limits.copy_concurrency = 1);
+    let mut stage = Stage::with(3, |config| {
+        config.limits.copy_concurrency = 1;
+        config.limits.fence_bytes = 4_096;
+    });
     stage.world.start();
     stage.until(|work| matches!(work, Work::OpenSnapshot { table, .. } if *table == C));
     stage.world.trace.take();
     stage.say("a and b are Ready; main is past the snapshot of c, so c needs its private stream");
     stage.finish(is_snapshot);
+    stage.say("and too far for a fence");
+    stage.world.source.unpublished(8_192);
     stage.commit(&[Edit::Put(A, 1)]);
     stage.read_main();
     stage.settle();

@@ -1,5 +1,7 @@
 //! The main stream: batches, flushes, idle positions (X, F, A).
 
+use core::time::Duration;
+
 use walferry_core::batch::Durability;
 use walferry_core::effect::Work;
 use walferry_core::ids::{Lane, StreamId};
@@ -83,6 +85,8 @@ fn main_does_not_wait_behind_a_lane_that_wants_nothing() {
     stage.commit(&[Edit::Put(A, 1)]);
     stage.read_main();
     stage.settle();
+    stage.say("a fence for b has opened by time: main runs free for a while (W-17)");
+    stage.world.advance(Duration::from_secs(2));
     stage.commit(&[Edit::Put(A, 2), Edit::Put(B, 1)]);
     stage.read_main();
     stage.finish(is_main_write);

@@ -237,11 +237,15 @@ impl<R> Pipeline<R> {
     /// W-I2. A fence and a hold exclude each other.
     pub(super) fn check_fence(&self) {
         let Some(Closed { table, since }) = self.fence.closed else { return };
+        if !self.life.moves_data() {
+            return;
+        }
         assert!(
             self.life.is_running(),
             "a fence is closed although the run does not stream (Q-01)"
         );
-        assert!(!self.hold.is_on() || self.hold.is_waiting(), "a fence in a hold (L-07)");
+        let permit = self.hold.permit(Permit::Held);
+        assert_eq!(permit, Permit::Free, "a fence in a hold (L-07)");
         let bound = self.fence.bound(table, self.config.limits.fence_ms);
         assert!(bound <= Duration::from_millis(self.config.limits.fence_ms_max), "W-16");
         let held = since.map_or(Duration::ZERO, |since| self.now.since(since));

@@ -30,10 +30,6 @@ impl Hold {
         !matches!(self, Self::Off)
     }
 
-    pub(super) const fn is_waiting(self) -> bool {
-        matches!(self, Self::Waiting)
-    }
-
     /// What it leaves to main; `held` is the answer for a main that stands.
     pub(super) const fn permit(self, held: Permit) -> Permit {
         match self {

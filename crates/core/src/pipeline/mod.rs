@@ -31,6 +31,8 @@ mod saving;
 mod startup;
 mod stop;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod until;
 
 use std::collections::{BTreeMap, VecDeque};
