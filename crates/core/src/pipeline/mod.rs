@@ -13,6 +13,7 @@ mod replay;
 mod rows;
 mod run_end;
 mod saving;
+mod schema;
 mod startup;
 mod stop;
 mod tables;
@@ -74,6 +75,11 @@ enum Purpose {
     UntilTarget,
     /// One inspection that names the cause of a failed main stream (Y-02).
     NameCause(Fault),
+    /// The catalog explains the shape of a row on main (D-08).
+    DescribeMain {
+        session: Session,
+        table: TableId,
+    },
     WriteMain,
     FlushMain,
     CloseMain,
@@ -114,6 +120,10 @@ pub struct Pipeline<R> {
     owned: BTreeMap<TableId, Owned>,
     /// Tables in Catchup and their handovers (H-07).
     catchup: BTreeMap<TableId, Position>,
+    /// The table whose catalog read main dispatch waits for (D-08).
+    describing: Option<TableId>,
+    /// Owned tables with more than one schema (D-02).
+    changing: BTreeSet<TableId>,
     /// Unknown tables already reported.
     unknown: BTreeSet<TableId>,
     /// When the checkpoint was saved last.
@@ -168,6 +178,8 @@ impl<R> Pipeline<R> {
             main_lane: LaneState::default(),
             owned: BTreeMap::new(),
             catchup: BTreeMap::new(),
+            describing: None,
+            changing: BTreeSet::new(),
             unknown: BTreeSet::new(),
             checkpoint_saved_at: now,
             jobs: VecDeque::new(),
@@ -302,6 +314,9 @@ impl<R> Pipeline<R> {
             Purpose::NameCause(fault) => {
                 self.cause_named(fault, result);
                 Ok(())
+            }
+            Purpose::DescribeMain { session, table } => {
+                self.main_described(session, table, result).map_err(|()| wrong())
             }
             Purpose::WriteMain => self.main_written(result).map_err(|()| wrong()),
             Purpose::FlushMain => {

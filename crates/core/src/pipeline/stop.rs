@@ -58,7 +58,9 @@ impl<R> Pipeline<R> {
                 | Purpose::Monitor
                 | Purpose::UntilTarget
                 | Purpose::NameCause(_) => true,
-                Purpose::Save
+                // What is read is drained, and that may need the answer.
+                Purpose::DescribeMain { .. }
+                | Purpose::Save
                 | Purpose::WriteMain
                 | Purpose::FlushMain
                 | Purpose::CloseMain
