@@ -42,6 +42,8 @@ pub mod schema;
 mod schema_change;
 mod schema_history;
 mod schema_plan;
+#[cfg(test)]
+mod schema_sequences;
 mod silent_rewrite;
 mod slot_state;
 pub mod source;

@@ -264,7 +264,8 @@ mod tests {
             old.columns.iter().map(|c| (c.name.clone(), c.clone())).collect();
         let mut done = old.clone();
         for step in steps {
-            let fail = || Err(format!("{step:?} on {:?}", sink.keys()));
+            let names: Vec<_> = sink.keys().cloned().collect();
+            let fail = || Err(format!("{step:?} on {names:?}"));
             match step {
                 SchemaStep::Drop { column } => {
                     if sink.remove(column).is_none() {
