@@ -7,7 +7,7 @@ use walferry_core::event::{Event, RowKind};
 use walferry_core::lsn::Position;
 use walferry_core::wire::{
     Cell, CopyCell, CopyRows, DecodeError, Frames, Limits, Message, RowView, Stop, StreamDecoder,
-    complete_frames, count_copy_rows, encode,
+    complete_frames, count_copy_rows, encode, parse_ddl,
 };
 
 const LIMIT: usize = 1 << 20;
@@ -91,5 +91,20 @@ pub fn tuple(data: &[u8]) {
         let new = view.new.map(|tuple| tuple.cells().collect::<Vec<_>>());
         let old = old.as_ref().map(|(kind, cells)| (*kind, &cells[..]));
         assert_eq!(encode::row(old, new.as_deref()), row);
+    }
+}
+
+/// A schema message that is accepted keeps the bounds of a table.
+pub fn ddl(data: &[u8]) {
+    let Ok(message) = parse_ddl(data) else { return };
+    let columns = &message.schema.columns;
+    assert!((1..=1_600).contains(&columns.len()));
+    assert!(message.schema.table.0 > 0);
+    for pair in columns.windows(2) {
+        assert!(pair[0].number < pair[1].number);
+    }
+    for (index, column) in columns.iter().enumerate() {
+        assert!(column.number > 0 && !column.name.is_empty());
+        assert!(columns[..index].iter().all(|other| other.name != column.name));
     }
 }

@@ -1,18 +1,20 @@
 //! Which events pass (group J), and how they become a batch (X-02, B-02, B-04).
 //!
 //! A pure function of the events, the owned tables and the mode. Knows nothing of lanes, saves or
-//! the destination.
+//! the destination. What the shape of a row means is decided in `following`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::batch::{Batch, BatchTable, Change, ChangeBody, TransactionPart};
 use crate::event::Event;
-use crate::ids::{Attempt, Epoch, Lane, TableId};
+use crate::following::{self, Following, Rules, Shape};
+use crate::ids::{Attempt, Epoch, EventKey, Lane, TableId};
 use crate::lsn::{CommitLsn, Position};
 use crate::names;
+use crate::policies::Doubt;
 use crate::queue::event_bytes;
-use crate::schema::TableSchema;
+use crate::schema::{DdlMessage, TableSchema};
 use crate::stream::{OpenTransaction, Stream};
 
 /// A table whose changes pass on a stream, from a position on.
@@ -23,7 +25,26 @@ pub(crate) struct Owned {
     /// Attempt of its rows at the destination.
     pub(crate) attempt: Attempt,
     /// Shape that its rows must have.
-    pub(crate) schema: Arc<TableSchema>,
+    pub(crate) following: Following,
+}
+
+impl Owned {
+    /// A table whose schema is in force from `from` on.
+    pub(crate) const fn new(from: Position, attempt: Attempt, schema: Arc<TableSchema>) -> Self {
+        Self::with_schema_from(from, from, attempt, schema)
+    }
+
+    /// A table whose schema was read at `schema_from`, which may lie past `from` (K-18): rows below
+    /// it keep their own shape.
+    pub(crate) const fn with_schema_from(
+        from: Position,
+        schema_from: Position,
+        attempt: Attempt,
+        schema: Arc<TableSchema>,
+    ) -> Self {
+        let position = EventKey { commit: CommitLsn(schema_from.0), ordinal: 0 };
+        Self { from, attempt, following: Following::new(position, schema) }
+    }
 }
 
 /// How far one dispatch goes, and what passes beside rows.
@@ -50,12 +71,31 @@ pub(crate) struct Dispatched<R> {
     pub(crate) batch: Batch<R>,
     /// End of the last commit taken, if any.
     pub(crate) boundary: Option<Position>,
-    /// Tables whose relation differs from their schema, with both shapes.
+    /// Tables whose relation differs from their schema in a way that the destination cannot follow,
+    /// with both shapes and what it cannot do.
     pub(crate) mismatches: Vec<(TableId, String)>,
     /// Rows and truncates dropped because the stream does not own their table, by table.
     pub(crate) skipped: BTreeMap<TableId, u64>,
     /// Transactions of the heartbeats taken.
     pub(crate) heartbeats: Vec<CommitLsn>,
+    /// What was found about schemas, beyond what passed.
+    pub(crate) schemas: SchemaFindings,
+}
+
+/// What a dispatch found about schemas (D).
+#[derive(Debug, Default)]
+pub(crate) struct SchemaFindings {
+    /// Changes that passed, with the columns in which existing rows may differ.
+    pub(crate) changes: Vec<(TableId, following::Change)>,
+    /// Tables that have to be copied anew, with those columns (D-15). Nothing of them passes behind
+    /// the change.
+    pub(crate) recopies: Vec<(TableId, Vec<String>)>,
+    /// The dispatch stopped before a row whose shape the catalog has to explain (D-08).
+    pub(crate) ask: Option<TableId>,
+    /// Why schema messages were ignored (D-05).
+    pub(crate) ignored: Vec<String>,
+    /// A schema message came: the publication may be another one (T-03).
+    pub(crate) wants_listing: bool,
 }
 
 /// Verdict on the table of the event before, so that runs of one table cost no lookups. It holds
@@ -68,8 +108,12 @@ struct Current {
     owned: bool,
 }
 
+/// The shape of the event's table is not known yet; nothing of the event was taken.
+struct Hold;
+
 struct Projection<'a, R> {
-    owned: &'a BTreeMap<TableId, Owned>,
+    owned: &'a mut BTreeMap<TableId, Owned>,
+    rules: Rules<'a>,
     out: Dispatched<R>,
     current: Option<Current>,
     refused: BTreeSet<TableId>,
@@ -83,8 +127,9 @@ pub(crate) fn dispatch<R>(
     stream: &mut Stream<R>,
     lane: Lane,
     epoch: Epoch,
-    owned: &BTreeMap<TableId, Owned>,
+    owned: &mut BTreeMap<TableId, Owned>,
     reach: Reach,
+    rules: Rules<'_>,
 ) -> Dispatched<R> {
     let batch = Batch {
         lane,
@@ -100,18 +145,26 @@ pub(crate) fn dispatch<R>(
         mismatches: Vec::new(),
         skipped: BTreeMap::new(),
         heartbeats: Vec::new(),
+        schemas: SchemaFindings::default(),
     };
-    let mut projection =
-        Projection { owned, out, current: None, refused: BTreeSet::new(), begun: None };
+    let refused = BTreeSet::new();
+    let mut projection = Projection { owned, rules, out, current: None, refused, begun: None };
     let mut events = 0;
     while !(reach.complete_only && stream.queue.commits() == 0) {
         if reach.before.is_some_and(|before| !stream.has_below(before)) {
             break;
         }
         let Some(event) = stream.queue.pop() else { break };
+        let bytes = event_bytes(&event);
+        let ended = match projection.take(stream, event, reach.messages) {
+            Ok(ended) => ended,
+            Err(event) => {
+                stream.queue.put_back(event);
+                break;
+            }
+        };
         events += 1;
-        projection.out.batch.bytes += event_bytes(&event);
-        let ended = projection.take(stream, event, reach.messages);
+        projection.out.batch.bytes += bytes;
         let at_boundary =
             ended && reach.boundary.is_some_and(|boundary| stream.dispatched >= boundary);
         if at_boundary
@@ -126,8 +179,15 @@ pub(crate) fn dispatch<R>(
 }
 
 impl<R> Projection<'_, R> {
-    /// Projects one event; whether it ended a transaction.
-    fn take(&mut self, stream: &mut Stream<R>, event: Event<R>, messages: bool) -> bool {
+    /// Projects one event; whether it ended a transaction. `Err` gives the event back: dispatch holds
+    /// before it.
+    #[inline]
+    fn take(
+        &mut self,
+        stream: &mut Stream<R>,
+        event: Event<R>,
+        messages: bool,
+    ) -> Result<bool, Event<R>> {
         match event {
             Event::Begin { commit, time_us } => {
                 self.current = None;
@@ -139,15 +199,23 @@ impl<R> Projection<'_, R> {
                 self.current = None;
                 stream.relations.insert(relation.table, relation);
             }
-            Event::Row { table, ordinal, kind, row, bytes: _ } => {
-                if let Some(index) = self.keep(stream, table) {
-                    self.push(stream, ordinal, ChangeBody::Row { table: index, kind, row });
+            Event::Row { table, ordinal, kind, row, bytes } => {
+                match self.keep(stream, table, ordinal) {
+                    Ok(Some(index)) => {
+                        self.push(stream, ordinal, ChangeBody::Row { table: index, kind, row });
+                    }
+                    Ok(None) => (),
+                    Err(Hold) => return Err(Event::Row { table, ordinal, kind, row, bytes }),
                 }
             }
             Event::Truncate { tables, flags, ordinal } => {
+                // Fragments stay adjacent, so every shape is known before the first one passes.
+                if tables.iter().any(|&table| self.keep(stream, table, ordinal).is_err()) {
+                    return Err(Event::Truncate { tables, flags, ordinal });
+                }
                 // J-04: one fragment for each kept table, in list order, with one key
                 for &table in &tables {
-                    if let Some(index) = self.keep(stream, table) {
+                    if let Ok(Some(index)) = self.keep(stream, table, ordinal) {
                         self.push(stream, ordinal, ChangeBody::Truncate { table: index, flags });
                     }
                 }
@@ -173,66 +241,111 @@ impl<R> Projection<'_, R> {
                 {
                     part.end = Some(end);
                 }
-                return true;
+                return Ok(true);
             }
-            Event::Ddl(_) | Event::Keepalive { .. } => (),
+            Event::Ddl(Ok(message)) => self.tell(stream, message),
+            Event::Ddl(Err(reason)) => self.out.schemas.ignored.push(reason),
+            Event::Keepalive { .. } => (),
         }
-        false
+        Ok(false)
+    }
+
+    /// J-05, D-05: schema information for the tables that are kept.
+    fn tell(&mut self, stream: &Stream<R>, message: Arc<DdlMessage>) {
+        self.out.schemas.wants_listing = true;
+        let ours = message.publication.as_ref().is_none_or(|name| name == self.rules.publication);
+        let Some(open) = stream.dispatching.filter(|_| ours) else { return };
+        if let Some(owned) = self.owned.get_mut(&message.schema.table)
+            && !owned.from.covers(open.commit)
+        {
+            owned.following.tell(open.commit, message);
+        }
     }
 
     /// J-01: the table's index in the batch iff its change passes.
-    fn keep(&mut self, stream: &Stream<R>, table: TableId) -> Option<u32> {
-        let known = self.current.filter(|current| current.table == table);
-        let current = if let Some(current) = known {
-            current
-        } else {
-            let commit = stream.dispatching?.commit;
-            let index = self.verdict(stream, table, commit);
-            Current { table, index, owned: self.owned.contains_key(&table) }
+    #[inline]
+    fn keep(
+        &mut self,
+        stream: &Stream<R>,
+        table: TableId,
+        ordinal: u64,
+    ) -> Result<Option<u32>, Hold> {
+        let current = match self.current.filter(|current| current.table == table) {
+            Some(current) => current,
+            None => {
+                let Some(open) = stream.dispatching else { return Ok(None) };
+                let key = EventKey { commit: open.commit, ordinal };
+                let index = self.verdict(stream, table, key)?;
+                Current { table, index, owned: self.owned.contains_key(&table) }
+            }
         };
         self.current = Some(current);
         if !current.owned {
             *self.out.skipped.entry(table).or_default() += 1;
         }
-        current.index
+        Ok(current.index)
     }
 
     /// Looks the table up and compares the announced relation with its schema (D-08).
-    fn verdict(&mut self, stream: &Stream<R>, table: TableId, commit: CommitLsn) -> Option<u32> {
+    fn verdict(
+        &mut self,
+        stream: &Stream<R>,
+        table: TableId,
+        key: EventKey,
+    ) -> Result<Option<u32>, Hold> {
         let relation = stream.relations.get(&table);
-        let owned = self.owned.get(&table)?;
-        if owned.from.covers(commit) || self.refused.contains(&table) {
-            return None;
+        let Some(owned) = self.owned.get_mut(&table) else { return Ok(None) };
+        if owned.from.covers(key.commit) || self.refused.contains(&table) {
+            return Ok(None);
         }
-        if let Some(relation) = relation
-            && !owned.schema.agrees_with(relation)
-        {
+        let attempt = owned.attempt;
+        let shape = match relation {
+            Some(relation) => owned.following.shape(relation, key, &self.rules),
+            None => Shape::Newest,
+        };
+        match shape {
+            Shape::Newest => {
+                let schema = owned.following.history().newest();
+                Ok(Some(index(&mut self.out.batch.tables, table, attempt, schema)))
+            }
+            Shape::Older(schema) => {
+                Ok(Some(index(&mut self.out.batch.tables, table, attempt, &schema)))
+            }
+            Shape::Ask => {
+                self.out.schemas.ask = Some(table);
+                Err(Hold)
+            }
+            Shape::Changed(change) => Ok(self.changed(stream, (table, attempt), key, *change)),
+            Shape::Refused(why) => {
+                self.refused.insert(table);
+                self.out.mismatches.push((table, why));
+                Ok(None)
+            }
+        }
+    }
+
+    /// A schema change goes before the event, with the event's key (D-08).
+    #[cold]
+    fn changed(
+        &mut self,
+        stream: &Stream<R>,
+        (table, attempt): (TableId, Attempt),
+        key: EventKey,
+        found: following::Change,
+    ) -> Option<u32> {
+        if !found.silent.is_empty() && self.rules.silent_rewrite == Doubt::Recopy {
             self.refused.insert(table);
-            let shapes = format!(
-                "the stream announces {} but the table was copied as {}",
-                relation.shape(),
-                owned.schema.shape()
-            );
-            self.out.mismatches.push((table, shapes));
+            self.out.schemas.recopies.push((table, found.silent));
             return None;
         }
-        Some(self.index(table, owned))
+        let change = Arc::clone(&found.change);
+        let index = index(&mut self.out.batch.tables, table, attempt, &change.schema);
+        self.out.schemas.changes.push((table, found));
+        self.push(stream, key.ordinal, ChangeBody::Schema { table: index, change });
+        Some(index)
     }
 
-    fn index(&mut self, table: TableId, owned: &Owned) -> u32 {
-        let tables = &mut self.out.batch.tables;
-        let found = tables.iter().position(|entry| entry.table == table);
-        let index = found.unwrap_or_else(|| {
-            tables.push(BatchTable {
-                table,
-                attempt: owned.attempt,
-                schema: Arc::clone(&owned.schema),
-            });
-            tables.len() - 1
-        });
-        u32::try_from(index).unwrap_or(u32::MAX)
-    }
-
+    #[inline]
     fn push(&mut self, stream: &Stream<R>, ordinal: u64, body: ChangeBody<R>) {
         let Some(open) = stream.dispatching else { return };
         let transactions = &mut self.out.batch.transactions;
@@ -247,6 +360,21 @@ impl<R> Projection<'_, R> {
         let transaction = u32::try_from(transactions.len() - 1).unwrap_or(u32::MAX);
         self.out.batch.changes.push(Change { transaction, ordinal, body });
     }
+}
+
+/// The entry of a table with this schema; the newest entries are looked at first.
+fn index(
+    tables: &mut Vec<BatchTable>,
+    table: TableId,
+    attempt: Attempt,
+    schema: &Arc<TableSchema>,
+) -> u32 {
+    let is_it = |entry: &BatchTable| entry.table == table && Arc::ptr_eq(&entry.schema, schema);
+    let index = tables.iter().rposition(is_it).unwrap_or_else(|| {
+        tables.push(BatchTable { table, attempt, schema: Arc::clone(schema) });
+        tables.len() - 1
+    });
+    u32::try_from(index).unwrap_or(u32::MAX)
 }
 
 /// N-15: prefixes of messages that are walferry's own business.
@@ -313,7 +441,7 @@ mod tests {
     use crate::event::{RowKind, TruncateFlags};
     use crate::ids::{Session, StreamId};
     use crate::lsn::Lsn;
-    use crate::schema::{ReplicaIdentity, TableSchema};
+    use crate::schema::{ReplicaIdentity, SchemaSupport, TableSchema};
     use crate::time::Instant;
 
     const LANE: Lane = Lane::Main;
@@ -325,6 +453,8 @@ mod tests {
         complete_only: false,
         messages: false,
     };
+    const RULES: Rules<'static> =
+        Rules { support: SchemaSupport::ALL, silent_rewrite: Doubt::Recopy, publication: "app" };
 
     fn position(lsn: u64) -> Position {
         Position(Lsn(lsn))
@@ -341,9 +471,7 @@ mod tests {
                 unpublished: Vec::new(),
                 storage: None,
             };
-            let owned =
-                Owned { from: position(from), attempt: Attempt(1), schema: Arc::new(schema) };
-            (TableId(table), owned)
+            (TableId(table), Owned::new(position(from), Attempt(1), Arc::new(schema)))
         };
         handovers.iter().map(entry).collect()
     }
@@ -400,9 +528,10 @@ mod tests {
         assert!(stream.take_in(events, Instant(0)).is_ok());
         let reach = Reach { events: at_once, ..REACH };
         let mut all = Vec::new();
+        let mut map = map.clone();
         while !stream.queue.is_empty() {
             let before = stream.dispatched;
-            let out = dispatch(&mut stream, LANE, Epoch(1), map, reach);
+            let out = dispatch(&mut stream, LANE, Epoch(1), &mut map, reach, RULES);
             assert!(out.boundary.is_none_or(|boundary| boundary <= stream.dispatched));
             assert!(before <= stream.dispatched, "m never goes back");
             if let Some(open) = stream.dispatching {
@@ -514,8 +643,8 @@ mod tests {
         ];
         assert!(stream.take_in(events, Instant(0)).is_ok());
         let reach = Reach { bytes: 99, complete_only: true, ..REACH };
-        let map = owned(&[(1, 0), (2, 0)]);
-        let mut batch = dispatch(&mut stream, LANE, Epoch(1), &map, reach).batch;
+        let mut map = owned(&[(1, 0), (2, 0)]);
+        let mut batch = dispatch(&mut stream, LANE, Epoch(1), &mut map, reach, RULES).batch;
         strip(&mut batch, TableId(3));
         assert_eq!(passed(&batch).len(), 4);
         strip(&mut batch, TableId(1));
@@ -540,7 +669,7 @@ mod tests {
             assert!(stream.take_in(events, Instant(0)).is_ok());
             let before = Some(position(before));
             let reach = Reach { before, ..REACH };
-            dispatch(&mut stream, LANE, Epoch(1), &owned(&[]), reach);
+            dispatch(&mut stream, LANE, Epoch(1), &mut owned(&[]), reach, RULES);
             assert_eq!(stream.dispatched, position(end), "up to {before:?}");
             assert!(!stream.is_inside_transaction());
         }

@@ -21,11 +21,13 @@ pub(crate) struct Queue<R> {
     commits: u64,
     /// Memory they keep alive.
     bytes: u64,
+    /// When the event that was popped last had come.
+    popped: Instant,
 }
 
 impl<R> Default for Queue<R> {
     fn default() -> Self {
-        Self { blocks: VecDeque::new(), events: 0, commits: 0, bytes: 0 }
+        Self { blocks: VecDeque::new(), events: 0, commits: 0, bytes: 0, popped: Instant(0) }
     }
 }
 
@@ -33,9 +35,10 @@ impl<R> Default for Queue<R> {
 pub(crate) fn event_bytes<R>(event: &Event<R>) -> u64 {
     match event {
         Event::Row { bytes, .. } | Event::Message { bytes, .. } => u64::from(*bytes),
+        Event::Ddl(Ok(message)) => size_of::<Event<R>>() as u64 + message.held_bytes(),
         Event::Begin { .. }
         | Event::Relation(_)
-        | Event::Ddl(_)
+        | Event::Ddl(Err(_))
         | Event::Truncate { .. }
         | Event::Commit { .. }
         | Event::Keepalive { .. } => size_of::<Event<R>>() as u64,
@@ -71,6 +74,7 @@ impl<R> Queue<R> {
                 self.events -= 1;
                 self.commits -= u64::from(matches!(event, Event::Commit { .. }));
                 self.bytes -= event_bytes(&event);
+                self.popped = block.arrived;
                 return Some(event);
             }
             self.blocks.pop_front();
@@ -82,6 +86,16 @@ impl<R> Queue<R> {
     pub(crate) fn peek(&self) -> Option<&Event<R>> {
         let events = self.blocks.iter().flat_map(|block| block.events.as_slice());
         events.into_iter().find(|event| !matches!(event, Event::Keepalive { .. }))
+    }
+
+    /// Takes back the event that was popped last: it waits at the head again.
+    #[cold]
+    pub(crate) fn put_back(&mut self, event: Event<R>) {
+        self.events += 1;
+        self.commits += u64::from(matches!(event, Event::Commit { .. }));
+        self.bytes += event_bytes(&event);
+        let block = Block { events: vec![event].into_iter(), arrived: self.popped };
+        self.blocks.push_front(block);
     }
 
     /// Drops blocks in which nothing is left to dispatch, so that `oldest` tells the truth.

@@ -94,6 +94,10 @@ pub struct TableEntry {
     pub deaths: u32,
     /// Schema in force at max(checkpoint, handover); present iff Catchup or Ready.
     pub schema: Option<Arc<TableSchema>>,
+    /// WAL position of the catalog read that `schema` comes from, if that may lie past the handover
+    /// (K-18): rows below it keep the shape of their relation (D-08). Means nothing without a schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema_from: Option<Position>,
 }
 
 /// Phase of a table.
@@ -185,7 +189,16 @@ impl TableEntry {
     /// A table seen for the first time.
     #[must_use]
     pub const fn pending(name: String, stamp: Stamp, attempt: Option<Attempt>) -> Self {
-        Self { name, stamp, phase: Phase::Pending, attempt, tries: 0, deaths: 0, schema: None }
+        Self {
+            name,
+            stamp,
+            phase: Phase::Pending,
+            attempt,
+            tries: 0,
+            deaths: 0,
+            schema: None,
+            schema_from: None,
+        }
     }
 }
 

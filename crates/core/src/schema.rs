@@ -210,6 +210,17 @@ pub struct DdlMessage {
     pub schema: Arc<TableSchema>,
 }
 
+impl DdlMessage {
+    /// Memory it keeps alive while it waits in a queue, in bytes (B-05).
+    #[must_use]
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let text =
+            |column: &Column| column.name.len() + column.default.as_ref().map_or(0, String::len);
+        let columns = self.schema.columns.iter().map(|column| size_of::<Column>() + text(column));
+        (size_of::<TableSchema>() + columns.sum::<usize>()) as u64
+    }
+}
+
 /// A column as RELATION announces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelationColumn {

@@ -133,3 +133,33 @@ fn tuple() {
     ];
     replay("tuple", &seeds, bodies::tuple);
 }
+
+#[test]
+fn ddl() {
+    let column = |number: i16, name: &str| {
+        format!(r#"{{"number":{number},"name":"{name}","type":23,"modifier":-1,"not_null":false}}"#)
+    };
+    let message = |identity: &str, columns: &[String]| {
+        format!(
+            r#"{{"command":"ALTER TABLE","schema":"public","table":"t","oid":16384,"identity":{identity},"columns":[{}]}}"#,
+            columns.join(",")
+        )
+        .into_bytes()
+    };
+    let key = r#"{"replica_identity":"d","key_columns":[1]}"#;
+    let full = r#"{"replica_identity":"f"}"#;
+    let theirs = br#"{"command_tag":"ALTER TABLE","nspname":"public","relname":"t","oid":16384,
+        "identity":{"relreplident":"i","primary_key_attnums":[1],"replica_identity_index_attnums":[2]},
+        "columns":[{"attname":"id","attnum":1,"atttypid":23,"atttypmod":-1,"attnotnull":true},
+        {"attname":"a","attnum":2,"atttypid":25,"atttypmod":-1,"attnotnull":true,"default_expression":"''"}]}"#;
+    let seeds = [
+        ("ours", message(key, &[column(1, "id"), column(2, "a")])),
+        ("theirs", theirs.to_vec()),
+        ("unsorted", message(full, &[column(9, "z"), column(2, "a")])),
+        ("twice", message(key, &[column(1, "id"), column(1, "a")])),
+        ("no_columns", message(full, &[])),
+        ("cut", message(full, &[column(1, "id")])[..60].to_vec()),
+        ("deep", vec![b'['; 200]),
+    ];
+    replay("ddl", &seeds, bodies::ddl);
+}

@@ -110,7 +110,7 @@ impl CopyAttempt {
         Ok(facts)
     }
 
-    /// Reads the published columns in the snapshot (K-14).
+    /// Reads columns and storage in the snapshot (K-14, D-06).
     ///
     /// # Errors
     /// What the server or the way to it says.
@@ -126,7 +126,14 @@ impl CopyAttempt {
             .ok_or_else(|| SourceError::unexpected("reading the schema", "an unpublished table"))?;
         let published = reader
             .worker
-            .run(async move |session| table::schema(session, table, &membership).await)
+            .run(async move |session| {
+                let Some(mut found) = table::schema(session, table, &membership).await? else {
+                    return Err(SourceError::unexpected("reading the schema", "no such table"));
+                };
+                // Under the lock the storage of the snapshot is the one of now (K-27).
+                found.schema.storage = Some(table::storage(session, table).await?.stamp);
+                Ok(found)
+            })
             .await?;
         if let Some(reader) = self.lock().as_mut() {
             reader.generated = published.generated;

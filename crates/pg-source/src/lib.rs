@@ -46,8 +46,8 @@ use walferry_core::fault::Fault;
 use walferry_core::ids::TableId;
 use walferry_core::lsn::{Lsn, Position};
 use walferry_core::source::{
-    Blocker, CreatedSlot, Listing, MonitorFacts, ServerFacts, SlotFacts, SlotReport, SnapshotFacts,
-    SourceSeen,
+    Blocker, CreatedSlot, Described, Listing, MonitorFacts, ServerFacts, SlotFacts, SlotReport,
+    SnapshotFacts, SourceSeen,
 };
 
 use crate::catalog::fault;
@@ -218,6 +218,15 @@ impl Source {
     /// What the server or the way to it says.
     pub async fn monitor(&self, slot: &str) -> Result<MonitorFacts, Fault> {
         fault(self.meta(async |session| catalog::monitor(session, slot).await).await)
+    }
+
+    /// A table's columns and storage as the catalog shows them (D-08); `None` if it is gone.
+    ///
+    /// # Errors
+    /// What the server or the way to it says.
+    pub async fn describe_table(&self, table: TableId) -> Result<Option<Described>, Fault> {
+        let name = self.publication();
+        fault(self.meta(async |session| table::describe(session, name, table).await).await)
     }
 
     /// Starts streaming from a slot, on a new connection with a thread of its own.

@@ -1,12 +1,15 @@
 //! One table as a snapshot shows it: its heaps, columns and keys.
 //!
-//! Owns the queries of K-11, K-14 and K-27. Must never compare the two sides of the guard.
+//! Owns the queries of K-11, K-14, K-27 and D-08. Must never compare the two sides of the guard, or
+//! what a table is with what it was.
 
+use sha2::{Digest, Sha256};
 use walferry_core::ids::TableId;
+use walferry_core::lsn::Position;
 use walferry_core::schema::{Column, ReplicaIdentity, TableSchema};
-use walferry_core::source::{GuardColumn, HeapFacts};
+use walferry_core::source::{Described, GuardColumn, HeapFacts};
 
-use crate::catalog::Membership;
+use crate::catalog::{self, Membership};
 use crate::error::SourceError;
 use crate::session::Session;
 use crate::sql::literal;
@@ -140,12 +143,13 @@ pub(crate) struct Published {
     pub(crate) generated: bool,
 }
 
-/// The published columns in physical order (K-14), as RELATION will announce them (PG-43).
+/// The published columns in physical order (K-14), as RELATION will announce them (PG-43), and the
+/// others; `None` if there is no such table. The storage stamp is left out.
 pub(crate) async fn schema(
     session: &mut Session,
     table: TableId,
     membership: &Membership,
-) -> Result<Published, SourceError> {
+) -> Result<Option<Published>, SourceError> {
     let during = format!("reading the schema of table {table}");
     let sql = format!(
         "SELECT n.nspname, c.relname, c.relreplident, a.attnum, a.attname, a.atttypid, \
@@ -163,7 +167,7 @@ pub(crate) async fn schema(
          WHERE c.oid = {table} ORDER BY a.attnum"
     );
     let rows = session.query(&during, &sql).await?;
-    let first = rows.first().ok_or_else(|| SourceError::unexpected(&during, "no such table"))?;
+    let Some(first) = rows.first() else { return Ok(None) };
     let identity = match first.required(2)? {
         "d" => ReplicaIdentity::Default,
         "i" => ReplicaIdentity::Index,
@@ -173,7 +177,7 @@ pub(crate) async fn schema(
             return Err(SourceError::unexpected(&during, format!("replica identity {other:?}")));
         }
     };
-    let mut columns = Vec::with_capacity(rows.len());
+    let (mut columns, mut unpublished) = (Vec::with_capacity(rows.len()), Vec::new());
     let mut generated = false;
     for row in rows.iter().filter(|row| row.text(3).is_some()) {
         let number = row.value(3)?;
@@ -182,11 +186,9 @@ pub(crate) async fn schema(
             Some(list) => list.contains(&number),
             None => kind.is_empty() || (membership.generated && kind == "s"),
         };
-        if !published {
-            continue;
-        }
-        generated |= !kind.is_empty();
-        columns.push(Column {
+        generated |= published && !kind.is_empty();
+        let into = if published { &mut columns } else { &mut unpublished };
+        into.push(Column {
             number,
             name: row.required(4)?.to_owned(),
             type_oid: row.value(5)?,
@@ -202,8 +204,86 @@ pub(crate) async fn schema(
         name: first.required(1)?.to_owned(),
         identity,
         columns,
-        unpublished: Vec::new(),
+        unpublished,
         storage: None,
     };
-    Ok(Published { schema, generated })
+    Ok(Some(Published { schema, generated }))
+}
+
+/// What the heaps of a table tell about its existing rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Storage {
+    /// Hash of the heaps and their `relfilenode`s as the snapshot of the session shows them (D-06).
+    pub(crate) stamp: u64,
+    /// Columns for which every heap stores one and the same value for rows that lack them (PG-29).
+    pub(crate) missing: Vec<(String, Option<String>)>,
+}
+
+/// The storage of a table or of the leaves under a partitioned one.
+pub(crate) async fn storage(session: &mut Session, table: TableId) -> Result<Storage, SourceError> {
+    let during = format!("reading the storage of table {table}");
+    // The stored value is an array of one element of any type; text is what all types share.
+    let sql = format!(
+        "WITH RECURSIVE down(relation) AS (SELECT {table}::oid UNION ALL \
+            SELECT i.inhrelid FROM down JOIN pg_inherits i ON i.inhparent = down.relation \
+            JOIN pg_class c ON c.oid = i.inhrelid AND c.relispartition) \
+         SELECT c.oid, c.relfilenode, a.attname, (a.attmissingval::text::text[])[1] \
+         FROM down JOIN pg_class c ON c.oid = down.relation \
+         LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 \
+            AND NOT a.attisdropped AND a.atthasmissing \
+         WHERE c.relkind = 'r' ORDER BY c.oid, a.attnum"
+    );
+    let rows = session.query(&during, &sql).await?;
+    let mut heaps: Vec<(u32, u32)> = Vec::new();
+    let mut values: Vec<(String, Option<String>, usize)> = Vec::new();
+    for row in &rows {
+        let heap = (row.value(0)?, row.value(1)?);
+        if heaps.last() != Some(&heap) {
+            heaps.push(heap);
+        }
+        let Some(name) = row.text(2) else { continue };
+        let value = row.text(3).map(str::to_owned);
+        match values.iter_mut().find(|(known, found, _)| *known == name && *found == value) {
+            Some((_, _, heaps)) => *heaps += 1,
+            None => values.push((name.to_owned(), value, 1)),
+        }
+    }
+    let mut hash = Sha256::new();
+    for (heap, filenode) in &heaps {
+        hash.update(heap.to_be_bytes());
+        hash.update(filenode.to_be_bytes());
+    }
+    let mut stamp = [0; 8];
+    stamp.copy_from_slice(&hash.finalize()[..8]);
+    let everywhere = values.into_iter().filter(|(_, _, found)| *found == heaps.len());
+    Ok(Storage {
+        stamp: u64::from_be_bytes(stamp),
+        missing: everywhere.map(|(name, value, _)| (name, value)).collect(),
+    })
+}
+
+/// A table as the catalog shows it, in one snapshot (D-08); `None` if it is gone. One that is not
+/// published any more is shown as if all its columns were.
+pub(crate) async fn describe(
+    session: &mut Session,
+    publication: &str,
+    table: TableId,
+) -> Result<Option<Described>, SourceError> {
+    let during = format!("describing table {table}");
+    session.query(&during, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    let membership = catalog::membership(session, publication, table).await?;
+    let membership =
+        membership.unwrap_or(Membership { filter: None, columns: None, generated: false });
+    let described = match schema(session, table, &membership).await? {
+        Some(Published { mut schema, .. }) => {
+            let Storage { stamp, missing } = storage(session, table).await?;
+            schema.storage = Some(stamp);
+            let rows = session.query(&during, "SELECT pg_current_wal_insert_lsn()").await?;
+            let row = rows.first().ok_or_else(|| SourceError::unexpected(&during, "no row"))?;
+            Some(Described { schema, missing, position: Position(row.value(0)?) })
+        }
+        None => None,
+    };
+    session.query(&during, "COMMIT").await?;
+    Ok(described)
 }

@@ -67,9 +67,11 @@ impl<D: Destination> Adapters<D> {
                 ask(async move { source.read_wal_position().await.map(Answer::WalPosition) })
             }
             Work::CheckOwner => Box::pin(self.saves.clone().check()),
+            Work::DescribeTable { table } => {
+                ask(async move { source.describe_table(table).await.map(Answer::Described) })
+            }
             Work::ReadTimelineHistory { .. }
             | Work::EnableFailover { .. }
-            | Work::DescribeTable { .. }
             | Work::WriteHeartbeat { .. } => ask(async { Err(copies::closed()) }),
             Work::Monitor { slot } => {
                 ask(async move { source.monitor(&slot).await.map(Answer::Monitored) })

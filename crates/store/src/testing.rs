@@ -50,6 +50,7 @@ fn ready(oid: u32) -> TableEntry {
         tries: 0,
         deaths: 0,
         schema: Some(Arc::new(schema(oid, "größe"))),
+        schema_from: None,
     }
 }
 
@@ -85,6 +86,7 @@ fn arbitrary_entry() -> impl Strategy<Value = TableEntry> {
     (phase, ".{0,20}", 1_u32.., any::<u32>(), any::<u32>()).prop_map(
         |(phase, name, tries, membership, deaths)| TableEntry {
             schema: phase.handover().map(|_| Arc::new(schema(9, &name))),
+            schema_from: phase.handover(),
             name,
             stamp: Stamp { publication: 1, membership },
             phase,

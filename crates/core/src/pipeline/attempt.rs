@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::main_slot::check_created;
 use super::rows::{Rows, range_read};
+use super::schema::private_described;
 use super::{Pipeline, Purpose, source_fault};
 use crate::batch::{CopyMode, CopyStart, Durability};
 use crate::config::{BLOCKER_REPORT, COLUMNS_MAX};
@@ -36,6 +37,8 @@ pub(super) enum AttemptOp {
     FlushCopy,
     CloseReaders,
     OpenStream,
+    /// The catalog explains the shape of a row (D-08).
+    Describe,
     WriteChanges,
     FlushChanges,
     CloseCopy,
@@ -57,6 +60,7 @@ impl AttemptOp {
             | Self::ReadRange
             | Self::CloseReaders
             | Self::OpenStream
+            | Self::Describe
             | Self::CloseCopy => false,
         }
     }
@@ -108,6 +112,8 @@ pub(super) struct CopyRun<R> {
     pub(super) lane: LaneState<R>,
     /// The table alone, for the projection of the private stream.
     pub(super) owned: BTreeMap<TableId, Owned>,
+    /// Whether private dispatch waits for a catalog read (D-08).
+    pub(super) describing: bool,
 }
 
 impl<R> CopyRun<R> {
@@ -136,6 +142,7 @@ impl<R> CopyRun<R> {
             gate: Gate::Open,
             lane: LaneState::default(),
             owned: BTreeMap::new(),
+            describing: false,
         }
     }
 
@@ -287,6 +294,10 @@ impl<R> Pipeline<R> {
                 Ok(())
             }
             (AttemptOp::OpenStream, Answer::Opened(seen)) => self.private_open(run, &seen),
+            (AttemptOp::Describe, Answer::Described(described)) => {
+                private_described(run, described);
+                Ok(())
+            }
             (AttemptOp::WriteChanges, Answer::Written(durability)) => {
                 run.lane.written(durability, self.now);
                 Ok(())
@@ -306,6 +317,7 @@ impl<R> Pipeline<R> {
                 | AttemptOp::FlushCopy
                 | AttemptOp::CloseReaders
                 | AttemptOp::OpenStream
+                | AttemptOp::Describe
                 | AttemptOp::WriteChanges
                 | AttemptOp::FlushChanges
                 | AttemptOp::CloseCopy,
@@ -456,7 +468,7 @@ impl<R> Pipeline<R> {
     fn begin_copy(&mut self, run: &mut CopyRun<R>) -> bool {
         let Some(schema) = run.schema.clone() else { return false };
         run.step = Step::Beginning;
-        let owned = Owned { from: run.cutoff, attempt: run.number, schema: Arc::clone(&schema) };
+        let owned = Owned::new(run.cutoff, run.number, Arc::clone(&schema));
         run.owned = BTreeMap::from([(run.table, owned)]);
         let start = CopyStart {
             table: run.table,

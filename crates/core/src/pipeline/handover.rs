@@ -1,12 +1,13 @@
 //! Handover (group H): ownership of a table passes from its private stream to main, in one step of
 //! the core and so ordered with every projection decision without a lock.
 
+use std::sync::Arc;
+
 use super::attempt::CopyRun;
 use super::{Pipeline, Step};
 use crate::ledger::Version;
 use crate::lsn::Position;
 use crate::notice::Notice;
-use crate::projection::Owned;
 use crate::record::Phase;
 
 impl<R> Pipeline<R> {
@@ -17,16 +18,21 @@ impl<R> Pipeline<R> {
         assert!(at >= main_at, "handover at {at}, below the main position {main_at} (H-I2)");
         assert!(run.lane.is_settled(), "handover with work outstanding (H-01)");
         let ready = at == main_at;
-        let Some(schema) = run.schema.clone() else { return };
         let table = run.table;
+        let Some(mut owned) = run.owned.remove(&table) else { return };
+        // D-10: main goes on with the newest private schema.
+        owned.from = at;
+        owned.following.hand_over();
+        let schema = Arc::clone(owned.following.history().newest());
         self.ledger.edit_table(table, |entry| {
             entry.phase =
                 if ready { Phase::Ready { handover: at } } else { Phase::Catchup { handover: at } };
-            entry.schema = Some(schema.clone());
+            entry.schema = Some(schema);
+            entry.schema_from = None;
             entry.tries = 0;
             entry.deaths = 0;
         });
-        self.owned.insert(table, Owned { from: at, attempt: run.number, schema });
+        self.owned.insert(table, owned);
         if !ready {
             self.catchup.insert(table, at);
         }

@@ -50,6 +50,7 @@ impl Purpose {
             Self::Save
             | Self::Startup(_)
             | Self::Reopen(_)
+            | Self::DescribeMain { .. }
             | Self::UntilTarget
             | Self::WriteMain
             | Self::FlushMain

@@ -9,7 +9,7 @@ impl<R> Pipeline<R> {
     /// Panics if a law of the spec does not hold.
     ///
     /// # Panics
-    /// On A-I1, C-I2, C-I5, H-I2, R-I5, R-I6 (as far as the core knows), T-I2, W-I2, X-15, X-I3.
+    /// On A-I1, C-I2, C-I5, D-03, H-I2, R-I5, R-I6 (as far as the core knows), T-I2, W-I2, X-15, X-I3.
     pub fn check_invariants(&self) {
         self.check_positions();
         self.check_tables();
@@ -83,6 +83,7 @@ impl<R> Pipeline<R> {
         if !self.life.has_started() {
             return;
         }
+        let checkpoint = self.ledger.record().checkpoint;
         for (table, entry) in &*self.ledger.record().tables {
             let owned = self.owned.get(table);
             assert_eq!(
@@ -90,6 +91,11 @@ impl<R> Pipeline<R> {
                 entry.phase.handover(),
                 "projection and record differ on table {table}"
             );
+            if let (Some(owned), Some(checkpoint)) = (owned, checkpoint) {
+                let boundary = checkpoint.max(owned.from);
+                let schema = owned.following.history().in_force_at(boundary);
+                assert_eq!(entry.schema.as_ref(), Some(schema), "D-03 of table {table}");
+            }
             assert_eq!(
                 self.catchup.get(table).copied(),
                 match entry.phase {

@@ -78,6 +78,8 @@ impl<R> Pipeline<R> {
 
     /// Work beside the streams and lanes ends: nobody will need its answer.
     pub(super) fn cancel_side_work(&mut self) {
+        // What is read may be drained, and that may need the answer.
+        let dispatches = self.life.moves_data();
         for (&op, purpose) in &self.pending {
             let cancel = match purpose {
                 Purpose::Startup(what) => *what != super::startup::StartupOp::Destination,
@@ -88,6 +90,7 @@ impl<R> Pipeline<R> {
                 | Purpose::UntilTarget
                 | Purpose::Reopen(_)
                 | Purpose::NameCause(_) => true,
+                Purpose::DescribeMain { .. } => !dispatches,
                 Purpose::Save
                 | Purpose::WriteMain
                 | Purpose::FlushMain
@@ -136,6 +139,8 @@ impl<R> Pipeline<R> {
         self.jobs.clear();
         self.owned.clear();
         self.catchup.clear();
+        self.describing = None;
+        self.changing.clear();
         self.main_lane = LaneState::default();
         self.turns.forget(Lane::Main);
         self.seen = None;

@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use super::fence::Permit;
 use super::life::Life;
+use super::schema::schema_rules;
 use super::{Pipeline, Purpose, source_fault};
 use crate::effect::Work;
 use crate::event::Event;
@@ -109,7 +110,7 @@ impl<R> Pipeline<R> {
     fn is_dispatch_due(&self) -> bool {
         let queue = &self.main.queue;
         let Some(oldest) = queue.oldest() else { return false };
-        if self.main_lane.has_waiting() {
+        if self.main_lane.has_waiting() || self.is_main_held_by_schema() {
             return false;
         }
         match self.main_permit() {
@@ -144,9 +145,12 @@ impl<R> Pipeline<R> {
             messages: self.config.destination.wants_messages,
         };
         let epoch = self.epoch();
+        let rules = schema_rules(&self.config);
         let dispatched =
-            projection::dispatch(&mut self.main, Lane::Main, epoch, &self.owned, reach);
-        let Dispatched { mut batch, boundary, mismatches, skipped, heartbeats } = dispatched;
+            projection::dispatch(&mut self.main, Lane::Main, epoch, &mut self.owned, reach, rules);
+        let Dispatched { mut batch, boundary, mismatches, skipped, heartbeats, schemas } =
+            dispatched;
+        self.main_schemas_found(&mut batch, schemas);
         for (table, shapes) in mismatches {
             // X-15 covers what passed of the table before the mismatch, too
             projection::strip(&mut batch, table);
@@ -227,6 +231,7 @@ impl<R> Pipeline<R> {
         }
         self.main.frontier = to;
         self.ledger.set_checkpoint(to);
+        self.record_schemas_at(to);
         let reached: Vec<_> = self
             .catchup
             .iter()

@@ -28,6 +28,7 @@ mod replay;
 mod rows;
 mod run_end;
 mod saving;
+mod schema;
 mod startup;
 mod stop;
 mod tables;
@@ -35,7 +36,7 @@ mod tables;
 mod tests;
 mod until;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use core::time::Duration;
 
@@ -107,6 +108,11 @@ enum Purpose {
     UntilTarget,
     /// One inspection that names the cause of a failed main stream (Y-02).
     NameCause(Fault),
+    /// The catalog explains the shape of a row on main (D-08).
+    DescribeMain {
+        session: Session,
+        table: TableId,
+    },
     WriteMain,
     FlushMain,
     CloseMain,
@@ -170,6 +176,10 @@ pub struct Pipeline<R> {
     copy_batch: fn(&Batch<R>) -> Batch<R>,
     fence: Fences,
     hold: Hold,
+    /// The table whose catalog read main dispatch waits for (D-08).
+    describing: Option<TableId>,
+    /// Owned tables with more than one schema (D-02).
+    changing: BTreeSet<TableId>,
     /// When the checkpoint was saved last.
     checkpoint_saved_at: Instant,
 
@@ -243,6 +253,8 @@ impl<R> Pipeline<R> {
             copy_batch: Batch::clone,
             fence: Fences::default(),
             hold: Hold::default(),
+            describing: None,
+            changing: BTreeSet::new(),
             checkpoint_saved_at: now,
             jobs: VecDeque::new(),
             copies: BTreeMap::new(),
@@ -380,6 +392,9 @@ impl<R> Pipeline<R> {
             Purpose::NameCause(fault) => {
                 self.cause_named(fault, result);
                 Ok(())
+            }
+            Purpose::DescribeMain { session, table } => {
+                self.main_described(session, table, result).map_err(|()| wrong())
             }
             Purpose::WriteMain => self.main_written(result).map_err(|()| wrong()),
             Purpose::FlushMain => {

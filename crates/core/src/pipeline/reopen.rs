@@ -176,6 +176,7 @@ impl<R> Pipeline<R> {
             | Purpose::Blockers { .. }
             | Purpose::Monitor
             | Purpose::Listing
+            | Purpose::DescribeMain { .. }
             | Purpose::Heartbeat { .. }
             | Purpose::UntilTarget
             | Purpose::Shutdown
@@ -191,6 +192,7 @@ impl<R> Pipeline<R> {
         let owed = self.main_lane.has_debt();
         self.main = Stream::new(StreamId::Main, session, checkpoint, self.now);
         self.main_lane = LaneState::after_reopening(owed, self.now);
+        self.rewind_schemas();
         self.turns.forget(Lane::Main);
         self.timers.clear(Wakeup::Batch);
         self.timers.clear(Wakeup::Flush(Lane::Main));

@@ -3,6 +3,7 @@
 
 use super::attempt::{AttemptOp, CopyRun};
 use super::main_stream::misplaced_ddl;
+use super::schema::schema_rules;
 use super::{Pipeline, Step};
 use crate::effect::Work;
 use crate::event::Event;
@@ -114,7 +115,7 @@ impl<R> Pipeline<R> {
         let target = self.batch_target(self.copies.len() + 1);
         let Some(stream) = &mut run.stream else { return false };
         let full = stream.queue.bytes() >= target;
-        let due = !run.lane.has_waiting() && (full || !run.lane.is_busy());
+        let due = !run.lane.has_waiting() && !run.describing && (full || !run.lane.is_busy());
         if stream.queue.is_empty() || !due {
             return false;
         }
@@ -128,13 +129,17 @@ impl<R> Pipeline<R> {
         };
         let lane = Lane::Table(run.table);
         let epoch = self.epoch();
-        let dispatched = projection::dispatch(stream, lane, epoch, &run.owned, reach);
-        let Dispatched { batch, boundary, mismatches, skipped: _, heartbeats: _ } = dispatched;
+        let rules = schema_rules(&self.config);
+        let dispatched = projection::dispatch(stream, lane, epoch, &mut run.owned, reach, rules);
+        let Dispatched { batch, boundary, mismatches, skipped: _, heartbeats: _, schemas } =
+            dispatched;
         if let Some((_, shapes)) = mismatches.into_iter().next() {
             self.err_attempt(run, shapes, Policy::Manual, None);
             return true;
         }
-        run.lane.push(batch, boundary);
+        if !self.private_schemas_found(run, schemas) {
+            run.lane.push(batch, boundary);
+        }
         true
     }
 

@@ -41,6 +41,7 @@ impl<R> Pipeline<R> {
                 if self.ledger.persisted_checkpoint() > before {
                     self.checkpoint_saved_at = self.now;
                 }
+                self.prune_schemas();
                 self.startup_saved();
                 self.confirm_if_moved();
             }

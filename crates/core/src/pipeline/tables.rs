@@ -48,7 +48,9 @@ impl<R> Pipeline<R> {
 
     fn own(&mut self, table: TableId, entry: &TableEntry, handover: Position) {
         let (Some(schema), Some(attempt)) = (entry.schema.clone(), entry.attempt) else { return };
-        self.owned.insert(table, Owned { from: handover, attempt, schema });
+        let schema_from = entry.schema_from.unwrap_or(handover).max(handover);
+        let owned = Owned::with_schema_from(handover, schema_from, attempt, schema);
+        self.owned.insert(table, owned);
         if matches!(entry.phase, Phase::Catchup { .. }) {
             self.catchup.insert(table, handover);
         }

@@ -9,8 +9,10 @@ use bytes::Bytes;
 
 use crate::event::Event;
 use crate::lsn::Position;
+use crate::names;
 
 use super::announced::Announced;
+use super::ddl::parse_ddl;
 use super::error::{DecodeError, DecodeReason};
 use super::frames::{COPY_DATA, Frame, Replication, Stop, next_frame};
 use super::order::Order;
@@ -174,6 +176,10 @@ impl StreamDecoder {
             }
             Message::Logical { transactional, lsn, prefix, content } => {
                 self.order.logical(transactional).map_err(fail)?;
+                // One outside of a transaction has no place among the rows.
+                if transactional && names::is_ddl_prefix(prefix) {
+                    return Ok(Some(Event::Ddl(parse_ddl(content).map(Arc::new))));
+                }
                 let (prefix, content) = (prefix.into(), chunk.slice_ref(content));
                 Event::Message { transactional, lsn, prefix, content, bytes }
             }
@@ -324,6 +330,28 @@ mod tests {
         assert_eq!(decoder.decode(&wide.into(), &mut Vec::new()), Err(expected.clone()));
         let good = Bytes::from(encode::stream(&[commit(100, 101)]));
         assert_eq!(decoder.decode(&good, &mut Vec::new()), Err(expected));
+    }
+
+    // D-05, A-02, J-06
+    #[test]
+    fn schema_messages_are_read_inside_a_transaction_only() {
+        let message = |transactional, prefix| Message::Logical {
+            transactional,
+            lsn: Lsn(3),
+            prefix,
+            content: b"{}",
+        };
+        let ours = ["walferry_ddl", "supabase_etl_ddl"];
+        for prefix in ours {
+            let inside = [begin(100), message(true, prefix), commit(100, 101)];
+            let events = decode(encode::stream(&inside)).unwrap();
+            assert!(matches!(&events[1], Event::Ddl(Err(reason)) if !reason.is_empty()));
+            let events = decode(encode::stream(&[message(false, prefix)])).unwrap();
+            assert!(matches!(&events[0], Event::Message { transactional: false, .. }));
+        }
+        let other = [begin(100), message(true, "walferry_ddlx"), commit(100, 101)];
+        let events = decode(encode::stream(&other)).unwrap();
+        assert!(matches!(&events[1], Event::Message { .. }));
     }
 
     // B-05

@@ -11,6 +11,7 @@
 //! | `decoder` | the whole stream as events |
 //! | `order`, `announced` | order and ordinals of its transactions; its relations |
 //! | `copy`, `escape` | rows of a table copy |
+//! | `ddl` | the content of schema messages |
 //! | `encode` | the other direction, for tests and scripted servers |
 //!
 //! It must never know sockets, destinations, which tables are wanted, or what a value means.
@@ -18,6 +19,7 @@
 mod announced;
 mod copy;
 mod cursor;
+mod ddl;
 mod decoder;
 pub mod encode;
 mod error;
@@ -28,6 +30,7 @@ mod pgoutput;
 mod tuple;
 
 pub use copy::{CopyCell, CopyCells, CopyRow, CopyRows, CopyRun, count_copy_rows};
+pub use ddl::{DDL_BYTES_MAX, parse_ddl};
 pub use decoder::{Limits, Progress, StreamDecoder};
 pub use error::{DecodeClass, DecodeError, DecodeReason};
 pub use escape::unescape_into;
