@@ -34,6 +34,7 @@ mod pipeline;
 pub mod policies;
 mod projection;
 mod queue;
+mod ranges;
 pub mod record;
 pub mod requests;
 pub mod retry;
