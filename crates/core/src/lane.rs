@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::batch::{Batch, Durability};
 use crate::config::Limits;
-use crate::ids::TableId;
+use crate::ids::{Attempt, TableId};
 use crate::lsn::Position;
 use crate::projection;
 use crate::time::Instant;
@@ -98,6 +98,13 @@ impl<R> LaneState<R> {
     pub(crate) fn is_writing(&self, table: TableId) -> bool {
         let in_flight = self.in_flight.as_ref();
         in_flight.is_some_and(|(_, batch)| batch.tables.iter().any(|t| t.table == table))
+    }
+
+    /// Whether the next batch to offer holds events of a table and attempt for which `holds` is true
+    /// (K-18).
+    pub(crate) fn next_holds(&self, holds: impl Fn(TableId, Attempt) -> bool) -> bool {
+        let next = self.waiting.front();
+        next.is_some_and(|(_, batch)| batch.tables.iter().any(|t| holds(t.table, t.attempt)))
     }
 
     /// The next batch to offer, unless a call is in flight.
@@ -297,7 +304,7 @@ mod tests {
             unpublished: Vec::new(),
             storage: None,
         };
-        let (table, attempt) = (TableId(1), crate::ids::Attempt(1));
+        let (table, attempt) = (TableId(1), Attempt(1));
         first.tables.push(crate::batch::BatchTable { table, attempt, schema: Arc::new(schema) });
         lane.push(first, at(5));
         lane.strip(TableId(2));

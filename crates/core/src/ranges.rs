@@ -71,9 +71,7 @@ fn order(heaps: &[HeapFacts], count: impl Fn(&HeapFacts) -> u64) -> VecDeque<Cop
 
 fn range(heap: &HeapFacts, index: u64, count: u64) -> CopyRange {
     // At most `blocks`, so it always fits.
-    let at = |index: u64| {
-        u32::try_from(u64::from(heap.blocks) * index / count).unwrap_or(u32::MAX)
-    };
+    let at = |index: u64| u32::try_from(u64::from(heap.blocks) * index / count).unwrap_or(u32::MAX);
     let end = (index + 1 < count).then(|| at(index + 1));
     CopyRange { relation: heap.relation, blocks: BlockRange { first: at(index), end } }
 }

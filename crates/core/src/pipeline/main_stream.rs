@@ -92,7 +92,10 @@ impl<R> Pipeline<R> {
 
     /// While a call is in flight the next batch is projected only once it is full, so that it
     /// can still grow.
-    fn is_dispatch_due(&self) -> bool {
+    fn is_dispatch_due(&mut self) -> bool {
+        if self.awaits_adoptions() {
+            return false;
+        }
         let queue = &self.main.queue;
         let Some(oldest) = queue.oldest() else { return false };
         if self.main_lane.has_waiting() {
@@ -143,7 +146,9 @@ impl<R> Pipeline<R> {
 
     ///
     fn offer_main(&mut self) -> bool {
-        let ready = self.main_lane.has_waiting() && !self.main_lane.is_busy();
+        let ready = self.main_lane.has_waiting()
+            && !self.main_lane.is_busy()
+            && !self.awaits_saved_adoption();
         if !ready || !self.turns.enter(Lane::Main) {
             return false;
         }
@@ -238,7 +243,7 @@ impl<R> Pipeline<R> {
         let due = self.is_hurried()
             || self.now.since(self.checkpoint_saved_at) >= pace
             || at.0.bytes_past(checkpoint.0) >= limits.idle_checkpoint_bytes;
-        if !due || !self.life.is_running() {
+        if !due || !self.life.is_running() || self.awaits_adoptions() {
             return false;
         }
         self.main.take_idle_position(at);

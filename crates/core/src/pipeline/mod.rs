@@ -1,7 +1,11 @@
 //! The state machine: routes inputs, settles what they make possible, and holds no rule of its own.
 //! Each rule stands in the file of its group beside this one.
 
+mod adopt;
 mod attempt;
+mod attempt_steps;
+mod copy_monitor;
+mod copy_slot;
 mod feedback;
 mod handover;
 mod invariants;
@@ -9,6 +13,7 @@ mod jobs;
 mod main_retry;
 mod main_stream;
 mod picture;
+mod readers;
 mod replay;
 mod rows;
 mod run_end;
@@ -42,7 +47,9 @@ use crate::timers::{Timers, Wakeup};
 use crate::turns::Turns;
 use crate::violation::Violation;
 
-use attempt::{AttemptOp, CopyRun, Step};
+use adopt::Adoptions;
+use attempt::CopyRun;
+use attempt_steps::{AttemptOp, Step};
 use run_end::Life;
 use startup::StartupOp;
 use until::UntilState;
@@ -124,6 +131,11 @@ pub struct Pipeline<R> {
     copies: BTreeMap<TableId, CopyRun<R>>,
     /// How often in a row the rewrite guard ended an attempt (K-27).
     guard_repeats: BTreeMap<TableId, u32>,
+    adoptions: Adoptions,
+    /// Whether the server ends a slot that no session streams from (K-29).
+    idle_slot_timeout: bool,
+    /// End of the server's WAL as the monitor saw it last (K-22).
+    wal_end: Option<Lsn>,
 
     main_budget: MainBudget,
     until: UntilState,
@@ -173,6 +185,9 @@ impl<R> Pipeline<R> {
             jobs: VecDeque::new(),
             copies: BTreeMap::new(),
             guard_repeats: BTreeMap::new(),
+            adoptions: Adoptions::default(),
+            idle_slot_timeout: false,
+            wal_end: None,
             main_budget: MainBudget::default(),
             destination_started: false,
         };
@@ -233,8 +248,17 @@ impl<R> Pipeline<R> {
     pub fn gate(&self, stream: StreamId) -> Gate {
         match stream {
             StreamId::Main => self.main.gate,
-            StreamId::Copy(table) => self.copies.get(&table).map_or(Gate::Closed, CopyRun::gate),
+            StreamId::Copy(table) => {
+                self.copies.get(&table).map_or(Gate::Closed, CopyRun::stream_gate)
+            }
         }
+    }
+
+    /// Whether more rows of the table's snapshot may be read. Differs from the gate of its private
+    /// stream only while that stream runs to keep its slot alive (K-29).
+    #[must_use]
+    pub fn rows_gate(&self, table: TableId) -> Gate {
+        self.copies.get(&table).map_or(Gate::Closed, CopyRun::gate)
     }
 
     fn route(&mut self, input: Input<R>) -> Result<(), Violation> {
@@ -328,11 +352,12 @@ impl<R> Pipeline<R> {
             Wakeup::BusySlot => self.look_at_busy_slot(),
             Wakeup::Blockers => self.look_at_blockers(),
             // Settling looks at the clock by itself: these only make it happen in time.
-            Wakeup::Batch | Wakeup::Flush(_) => (),
+            Wakeup::Batch | Wakeup::Flush(_) | Wakeup::Copy(_) => (),
             Wakeup::Feedback(stream) => self.feedback_due(stream),
             Wakeup::Silence(stream) => self.silence_due(stream),
             Wakeup::Retry(table) => self.retry_due(table),
             Wakeup::Monitor => self.monitor_due(),
+            Wakeup::CopyMonitor => self.report_copies(),
             Wakeup::Until => self.until_due(),
             Wakeup::MainRetry
             | Wakeup::WriteRetry
@@ -342,7 +367,6 @@ impl<R> Pipeline<R> {
             | Wakeup::Hold
             | Wakeup::Listing
             | Wakeup::Heartbeat
-            | Wakeup::CopyMonitor
             | Wakeup::Stalled => (),
         }
     }

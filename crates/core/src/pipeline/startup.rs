@@ -239,6 +239,7 @@ impl<R> Pipeline<R> {
         if !facts.copy_slot_risks.is_empty() {
             self.report(Notice::CopySlotAtRisk { settings: facts.copy_slot_risks });
         }
+        self.idle_slot_timeout = facts.idle_slot_timeout;
         self.seen = Some(facts.seen);
         let has_slot = self.ledger.record().initial_lsn.is_some();
         self.start_startup(if has_slot { StartupOp::Inspect } else { StartupOp::ListLeftovers });
@@ -494,6 +495,7 @@ impl<R> Pipeline<R> {
         self.timers.set(Wakeup::Monitor, self.now.after(SLOT_MONITOR));
         self.checkpoint_saved_at = self.now;
         self.wait_for_retries();
+        self.begin_adoptions();
         let (epoch, from) = (self.epoch(), self.main.started_at);
         self.report(Notice::Streaming { epoch, from });
     }

@@ -145,6 +145,7 @@ impl<R> Pipeline<R> {
     /// The table stops for a reason found on the main stream; the others and the checkpoint go on.
     /// Its events leave every batch that is offered from here on.
     pub(super) fn stop_table(&mut self, table: TableId, reason: String, fault: Option<Fault>) {
+        self.note_exact(table, self.main.frontier);
         self.owned.remove(&table);
         self.catchup.remove(&table);
         self.main_lane.strip(table);
