@@ -213,6 +213,12 @@ pub(crate) const SLOT_MONITOR: Duration = Duration::from_secs(10);
 pub(crate) const REWRITE_GUARD_REPEATS: u32 = 10;
 /// Pause before asking for the next keepalive while the run waits for its end (L-08).
 pub(crate) const UNTIL_POLL: Duration = Duration::from_millis(50);
+/// Bytes of one range of a copy: small ranges keep tails short (fixed, K-20).
+pub(crate) const COPY_RANGE_BYTES: u64 = 64 * MIB;
+/// Ranges for each reader of a copy at least, so that none is left with the longest (fixed, K-20).
+pub(crate) const COPY_RANGES_PER_READER: u64 = 4;
+/// Ranges of one copy at most (fixed, K-20).
+pub(crate) const COPY_RANGES_MAX: u64 = 1_024;
 /// Copy monitor (fixed, K-22).
 pub(crate) const COPY_MONITOR: Duration = Duration::from_secs(10);
 /// Nothing moved for so long although something was to do: the run is stalled (fixed, L-02).

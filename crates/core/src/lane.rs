@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::batch::{Batch, BatchTable, Durability};
 use crate::config::Limits;
-use crate::ids::TableId;
+use crate::ids::{Attempt, TableId};
 use crate::lsn::Position;
 use crate::projection;
 use crate::time::Instant;
@@ -138,6 +138,13 @@ impl<R> LaneState<R> {
     /// Whether the batch in flight holds events of the table (K-16).
     pub(crate) fn is_writing(&self, table: TableId) -> bool {
         self.writing().any(|other| other == table)
+    }
+
+    /// Whether the next batch to offer holds events of a table and attempt for which `holds` is true
+    /// (K-18).
+    pub(crate) fn next_holds(&self, holds: impl Fn(TableId, Attempt) -> bool) -> bool {
+        let next = self.waiting.front();
+        next.is_some_and(|(_, batch)| batch.tables.iter().any(|t| holds(t.table, t.attempt)))
     }
 
     /// The next batch to offer, unless a call is in flight.
@@ -347,7 +354,7 @@ mod tests {
             unpublished: Vec::new(),
             storage: None,
         };
-        let (table, attempt) = (TableId(1), crate::ids::Attempt(1));
+        let (table, attempt) = (TableId(1), Attempt(1));
         first.tables.push(BatchTable { table, attempt, schema: Arc::new(schema) });
         lane.push(first, at(5));
         lane.retain(|entry| entry.table != TableId(2));

@@ -36,6 +36,7 @@ pub mod policies;
 mod projection;
 mod promotion;
 mod queue;
+mod ranges;
 pub mod record;
 mod recreation;
 pub mod requests;

@@ -54,6 +54,13 @@ pub fn copy_slot(main_slot: &str, attempt: Attempt) -> String {
     format!("{}{attempt}", copy_slot_prefix(main_slot))
 }
 
+/// Name of the persistent slot of a table's copy, with slot failover (N-05). The attempt is not part
+/// of it: whatever a process that died left behind has the name that the next one looks for.
+#[must_use]
+pub fn failover_copy_slot(main_slot: &str, table: TableId) -> String {
+    format!("{}o{table}", copy_slot_prefix(main_slot))
+}
+
 /// Whether a logical message with this prefix describes a schema change (N-15).
 #[must_use]
 pub fn is_ddl_prefix(prefix: &str) -> bool {
@@ -105,6 +112,7 @@ mod tests {
         let main = main_slot(&"p".repeat(PREFIX_CHARS_MAX), [0xFF; 12]);
         assert!(valid_slot(&main));
         assert!(valid_slot(&copy_slot(&main, Attempt(u64::MAX))));
+        assert!(valid_slot(&failover_copy_slot(&main, TableId(u32::MAX))));
         assert_eq!(copy_slot_prefix(&main).len(), 39);
     }
 
@@ -113,6 +121,16 @@ mod tests {
     fn copy_slots_of_two_pipelines_do_not_mix() {
         let (a, b) = (main_slot("x", [1; 12]), main_slot("x", [2; 12]));
         assert!(!copy_slot(&a, Attempt(1)).starts_with(&copy_slot_prefix(&b)));
+        assert!(!failover_copy_slot(&a, TableId(1)).starts_with(&copy_slot_prefix(&b)));
+    }
+
+    // N-05: derivable from durable data, found by the prefix of U-09, never that of an attempt
+    #[test]
+    fn a_persistent_copy_slot_is_named_after_its_table() {
+        let main = main_slot("x", [1; 12]);
+        let name = failover_copy_slot(&main, TableId(16_384));
+        assert_eq!(name.strip_prefix(&copy_slot_prefix(&main)), Some("o16384"));
+        assert_ne!(name, copy_slot(&main, Attempt(16_384)));
     }
 
     // N-06

@@ -30,6 +30,8 @@ pub struct ServerFacts {
     pub wal_level: String,
     /// Settings that may end a copy slot (K-29), as `name = value`; empty if none is on.
     pub copy_slot_risks: Vec<String>,
+    /// Whether `idle_replication_slot_timeout` is on (PG-36).
+    pub idle_slot_timeout: bool,
 }
 
 /// A replication slot as `pg_replication_slots` shows it (PG-35).

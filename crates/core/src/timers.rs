@@ -24,6 +24,8 @@ pub enum Wakeup {
     Silence(StreamId),
     /// An Errored(timed) table is tried again (Y-08).
     Retry(TableId),
+    /// A copy goes on: a batch is sent again (K-28), or a busy copy slot is looked at again (K-07).
+    Copy(TableId),
     /// The main scope is tried again: start-up or the main stream (Y-02).
     MainRetry,
     /// A write of the main lane is offered again.

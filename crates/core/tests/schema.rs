@@ -163,6 +163,7 @@ impl Driver {
                 in_recovery: false,
                 wal_level: "logical".to_owned(),
                 copy_slot_risks: Vec::new(),
+                idle_slot_timeout: false,
             }),
             Work::ListPublication => Answer::Publication(Some(listing(end))),
             Work::ListSlots { .. } => Answer::Slots(Vec::new()),

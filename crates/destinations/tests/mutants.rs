@@ -51,6 +51,10 @@ enum Fault {
     LazyTable,
     /// Keeps the rows of earlier attempts.
     KeepsRows,
+    /// Empties what it should adopt.
+    CopiesAdopted,
+    /// Forgets at an adoption which events the rows hold.
+    ForgetsAdopted,
     /// Takes whatever it finds for its own.
     NeverRefuses,
     /// Applies inserts before deletes.
@@ -203,6 +207,14 @@ impl Destination for Mutant {
         match (self.fault, start.mode) {
             (Fault::LazyTable, _) => Ok(()),
             (Fault::KeepsRows, CopyMode::Recopy { .. }) => Ok(()),
+            (Fault::CopiesAdopted, CopyMode::Adopt { previous: Some(previous) }) => {
+                let mode = CopyMode::Recopy { previous };
+                self.inner.begin_copy(CopyStart { mode, ..start }).await
+            }
+            (Fault::ForgetsAdopted, CopyMode::Adopt { .. }) => {
+                let mode = CopyMode::Adopt { previous: None };
+                self.inner.begin_copy(CopyStart { mode, ..start }).await
+            }
             (Fault::NeverRefuses, _) => {
                 drop(self.inner.begin_copy(start).await);
                 Ok(())
@@ -298,6 +310,8 @@ async fn every_case_finds_its_mutant() {
         (Case::Ct10, Fault::LazyTable),
         (Case::Ct11, Fault::KeepsRows),
         (Case::Ct12, Fault::NeverRefuses),
+        (Case::Ct12, Fault::CopiesAdopted),
+        (Case::Ct12, Fault::ForgetsAdopted),
         (Case::Ct13, Fault::IgnoresAttempt),
         (Case::Ct13, Fault::IgnoresEpoch),
         (Case::Ct14, Fault::GlobalWatermark),

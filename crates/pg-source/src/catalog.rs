@@ -7,6 +7,7 @@ use walferry_core::ids::TableId;
 use walferry_core::lsn::{Lsn, Position};
 use walferry_core::source::{
     ListedTable, Listing, MonitorFacts, ServerFacts, SlotFacts, SlotHolder, SlotReport, SourceSeen,
+    TimelineSwitch,
 };
 
 use crate::error::SourceError;
@@ -81,6 +82,7 @@ pub(crate) async fn server(session: &mut Session) -> Result<ServerFacts, SourceE
         in_recovery: row.flag(1)?,
         wal_level: row.required(2)?.to_owned(),
         copy_slot_risks: risks.collect(),
+        idle_slot_timeout: row.text(4).is_some_and(|value| value != "0"),
     })
 }
 
@@ -93,10 +95,11 @@ fn slots(version: u32) -> String {
         160_000.. => "CASE WHEN s.conflicting THEN 'conflicting' END",
         _ => "NULL",
     };
+    let failover = if version >= 170_000 { "s.failover" } else { "false" };
     format!(
         "SELECT s.slot_name, s.plugin, s.database, s.slot_type, s.temporary, s.active_pid, \
          a.application_name, s.restart_lsn, s.confirmed_flush_lsn, s.wal_status, s.safe_wal_size, \
-         {reason} AS reason \
+         {reason} AS reason, {failover} AS failover \
          FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid"
     )
 }
@@ -117,8 +120,8 @@ fn slot_of(row: &Row, first: usize) -> Result<Option<SlotFacts>, SourceError> {
         confirmed_flush_lsn: row.optional(first + 8)?,
         wal_status: row.text(first + 9).map(str::to_owned),
         safe_wal_size: row.optional(first + 10)?,
-        failover: false,
         invalidation_reason: row.text(first + 11).map(str::to_owned),
+        failover: row.flag(first + 12)?,
     }))
 }
 
@@ -176,6 +179,43 @@ pub(crate) async fn monitor(
 pub(crate) async fn wal_position(session: &mut Session) -> Result<Lsn, SourceError> {
     const DURING: &str = "reading the WAL position";
     one(DURING, session.query(DURING, &format!("SELECT {WAL_END}")).await?)?.value(0)
+}
+
+/// The history of a timeline, oldest entry first (PG-38). The first timeline has none.
+pub(crate) async fn timeline_history(
+    session: &mut Session,
+    timeline: u32,
+) -> Result<Vec<TimelineSwitch>, SourceError> {
+    if timeline == 1 {
+        return Ok(Vec::new());
+    }
+    let during = format!("TIMELINE_HISTORY {timeline}");
+    let row = one(&during, session.query(&during, &during).await?)?;
+    switches(row.required(1)?)
+        .ok_or_else(|| SourceError::unexpected(&during, "a history that is not one of timelines"))
+}
+
+/// Lines of timeline, position and reason, with comments between.
+fn switches(history: &str) -> Option<Vec<TimelineSwitch>> {
+    let lines = history.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
+    let switch = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let parent = words.next()?.parse().ok()?;
+        let at = Position(words.next()?.parse().ok()?);
+        Some(TimelineSwitch { parent, at })
+    };
+    lines.map(switch).collect()
+}
+
+/// Writes a transactional logical message (A-15).
+pub(crate) async fn emit_message(
+    session: &mut Session,
+    prefix: &str,
+    content: &str,
+) -> Result<(), SourceError> {
+    let (prefix, content) = (literal(prefix), literal(content));
+    let sql = format!("SELECT pg_logical_emit_message(true, {prefix}, {content})");
+    session.query("writing a heartbeat", &sql).await.map(drop)
 }
 
 /// Common table expressions of what a publication publishes, read from the catalog and so in the
@@ -316,4 +356,27 @@ pub(crate) async fn membership(
 /// For callers outside: the same kinds everywhere.
 pub(crate) fn fault<T>(result: Result<T, SourceError>) -> Result<T, Fault> {
     result.map_err(Fault::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // PG-38
+    #[test]
+    fn a_history_is_read_line_by_line() {
+        let at = |lsn| Position(Lsn(lsn));
+        let text =
+            "1\t0/3000000\tno recovery target specified\n\n# by hand\n  2\tA/B0 \tbefore 2\n";
+        let found = switches(text).unwrap();
+        let expected = [
+            TimelineSwitch { parent: 1, at: at(0x300_0000) },
+            TimelineSwitch { parent: 2, at: at(0xA_0000_00B0) },
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(switches(""), Some(Vec::new()));
+        for text in ["x\t0/1\t", "1", "1\t0/1/2\t"] {
+            assert_eq!(switches(text), None, "{text:?}");
+        }
+    }
 }

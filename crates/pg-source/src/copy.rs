@@ -1,8 +1,9 @@
-//! One copy attempt of one table: its slot and snapshot, its reader, its private stream.
+//! One copy attempt of one table: its slot and snapshot, its readers, its private stream.
 //!
 //! Owns the connections of the attempt; they end with it. Must never know why it is made, what the
 //! facts mean or where the rows go.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, watch};
@@ -10,7 +11,9 @@ use walferry_core::fault::Fault;
 use walferry_core::ids::TableId;
 use walferry_core::lsn::Position;
 use walferry_core::schema::TableSchema;
-use walferry_core::source::{RangeFacts, ReaderFacts, SchemaFacts, SnapshotFacts, SourceSeen};
+use walferry_core::source::{
+    BlockRange, RangeFacts, ReaderFacts, SchemaFacts, SnapshotFacts, SourceSeen,
+};
 
 use crate::catalog::{self, Membership};
 use crate::copy_out::{CopyBlock, copy_out};
@@ -21,8 +24,8 @@ use crate::stream::{self, StreamHandle, StreamMessage};
 use crate::worker::Worker;
 use crate::{Source, slots, table};
 
-/// The connections of one attempt. Dropping it ends them all, whatever they do; the temporary slot
-/// goes with the exporting one (PG-32).
+/// The connections of one attempt. Dropping it ends them all, whatever they do; a temporary slot goes
+/// with the exporting one (PG-32).
 #[derive(Debug)]
 pub struct CopyAttempt {
     source: Source,
@@ -31,16 +34,32 @@ pub struct CopyAttempt {
     snapshot: String,
     /// Created the slot, keeps the snapshot and becomes the private stream.
     exporter: Arc<Worker>,
-    reader: Mutex<Option<Reader>>,
+    reading: Mutex<Reading>,
 }
 
-/// The reading connection, inside its transaction.
-#[derive(Clone, Debug)]
-struct Reader {
-    worker: Arc<Worker>,
+/// The reading connections, and what the first of them found.
+#[derive(Debug, Default)]
+struct Reading {
+    /// Each inside its transaction, by its number.
+    readers: BTreeMap<u32, Arc<Worker>>,
     membership: Option<Membership>,
     /// Whether the published columns have a generated one, which plain COPY refuses.
     generated: bool,
+}
+
+/// What one COPY reads.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyRange<'a> {
+    /// Number of the reader.
+    pub reader: u32,
+    /// The heap: the table, or a leaf under a published root.
+    pub relation: TableId,
+    /// The part of it.
+    pub blocks: BlockRange,
+    /// The columns, in order.
+    pub schema: &'a TableSchema,
+    /// Row filter as SQL.
+    pub filter: Option<&'a str>,
 }
 
 impl CopyAttempt {
@@ -49,6 +68,7 @@ impl CopyAttempt {
         source: Source,
         table: TableId,
         slot: String,
+        failover: bool,
     ) -> Result<(Self, SnapshotFacts), SourceError> {
         let connector = source.connector();
         let name = format!("copy-{table}");
@@ -59,31 +79,48 @@ impl CopyAttempt {
         })
         .await?;
         let (created, snapshot) = exporter
-            .run(async move |session| slots::create_with_snapshot(session, &slot).await)
+            .run(async move |session| slots::create_with_snapshot(session, &slot, failover).await)
             .await?;
         let facts = SnapshotFacts { seen: seen.clone(), slot: created };
         let exporter = Arc::new(exporter);
-        Ok((Self { source, table, seen, snapshot, exporter, reader: Mutex::new(None) }, facts))
+        let reading = Mutex::default();
+        Ok((Self { source, table, seen, snapshot, exporter, reading }, facts))
     }
 
-    /// Imports the snapshot, locks the table and reads the facts of the guard (K-10, K-11, K-27).
+    /// Opens a reader and imports the snapshot (K-10). The first one, number 0, locks the table and
+    /// reads the facts of the guard, too (K-11, K-27).
     ///
     /// # Errors
     /// What the server or the way to it says.
-    pub async fn open_reader(&self) -> Result<ReaderFacts, Fault> {
-        catalog::fault(self.read_facts().await)
+    pub async fn open_reader(&self, reader: u32) -> Result<ReaderFacts, Fault> {
+        catalog::fault(match reader {
+            0 => self.open_first().await,
+            _ => self.open_further(reader).await,
+        })
     }
 
-    async fn read_facts(&self) -> Result<ReaderFacts, SourceError> {
+    async fn connect(&self, reader: u32) -> Result<(Worker, SourceSeen), SourceError> {
         let table = self.table;
         let connector = self.source.connector();
-        let name = format!("read-{table}");
-        let (worker, seen) = Worker::start(&name, async move || {
+        Worker::start(&format!("read-{table}-{reader}"), async move || {
             let mut session = connector.connect(Role::Read(table.0)).await?;
             let seen = catalog::seen(&mut session).await?;
             Ok((session, seen))
         })
-        .await?;
+        .await
+    }
+
+    async fn open_further(&self, reader: u32) -> Result<ReaderFacts, SourceError> {
+        let (worker, seen) = self.connect(reader).await?;
+        let (table, snapshot) = (self.table, self.snapshot.clone());
+        worker.run(async move |session| import(session, table, &snapshot).await).await?;
+        self.lock().readers.insert(reader, Arc::new(worker));
+        Ok(ReaderFacts { seen, published: true, filter: None, heaps: Vec::new() })
+    }
+
+    async fn open_first(&self) -> Result<ReaderFacts, SourceError> {
+        let table = self.table;
+        let (worker, seen) = self.connect(0).await?;
         let snapshot = self.snapshot.clone();
         let publication = self.source.publication().to_owned();
         let found = worker
@@ -104,9 +141,10 @@ impl CopyAttempt {
             filter: found.membership.as_ref().and_then(|membership| membership.filter.clone()),
             heaps,
         };
-        let membership = found.membership;
-        let reader = Reader { worker: Arc::new(worker), membership, generated: false };
-        *self.lock() = Some(reader);
+        let mut reading = self.lock();
+        reading.membership = found.membership;
+        reading.readers.insert(0, Arc::new(worker));
+        drop(reading);
         Ok(facts)
     }
 
@@ -119,13 +157,12 @@ impl CopyAttempt {
     }
 
     async fn schema(&self) -> Result<SchemaFacts, SourceError> {
-        let reader = self.reader()?;
+        let worker = self.reader(0)?;
         let table = self.table;
-        let membership = reader
-            .membership
+        let membership = self.lock().membership.clone();
+        let membership = membership
             .ok_or_else(|| SourceError::unexpected("reading the schema", "an unpublished table"))?;
-        let published = reader
-            .worker
+        let published = worker
             .run(async move |session| {
                 let Some(mut found) = table::schema(session, table, &membership).await? else {
                     return Err(SourceError::unexpected("reading the schema", "no such table"));
@@ -135,50 +172,55 @@ impl CopyAttempt {
                 Ok(found)
             })
             .await?;
-        if let Some(reader) = self.lock().as_mut() {
-            reader.generated = published.generated;
-        }
+        self.lock().generated = published.generated;
         Ok(SchemaFacts { schema: published.schema })
     }
 
-    /// Reads the rows of one heap with COPY, on the reader's own thread. Blocks go to `sink`; while
+    /// Reads the rows of a range with COPY, on the reader's own thread. Blocks go to `sink`; while
     /// `gate` is closed nothing is read. When the future is dropped, the COPY is cancelled.
     ///
     /// # Errors
     /// What the server or the way to it says.
     pub async fn read_range(
         &self,
-        relation: TableId,
-        schema: &TableSchema,
-        filter: Option<&str>,
+        range: CopyRange<'_>,
         sink: mpsc::Sender<CopyBlock>,
         mut gate: watch::Receiver<bool>,
     ) -> Result<RangeFacts, Fault> {
-        let reader = catalog::fault(self.reader())?;
+        let CopyRange { reader, relation, blocks, schema, filter } = range;
+        let worker = catalog::fault(self.reader(reader))?;
+        let generated = self.lock().generated;
         let columns: Vec<_> = schema.columns.iter().map(|column| ident(&column.name)).collect();
         let columns = columns.join(", ");
         let filter = filter.map(str::to_owned);
         let during = format!("copying {} ({relation})", schema.qualified_name());
-        let read = reader.worker.run(async move |session| {
+        let read = worker.run(async move |session| {
             let name = table::current_name(session, relation).await?;
             let name = name.ok_or_else(|| SourceError::unexpected(&during, "no such relation"))?;
-            let command = command(&name, &columns, filter.as_deref(), reader.generated);
+            let command = command(&name, &columns, filter.as_deref(), blocks, generated);
             copy_out(session, &during, &command, &sink, &mut gate).await
         });
         catalog::fault(read.await)
     }
 
-    /// Ends the reader's transaction, which gives up lock and snapshot (K-19).
+    /// Ends the readers' transactions, which gives up lock and snapshot (K-19).
     ///
     /// # Errors
-    /// What the server or the way to it says.
+    /// The first that the server or the way to it says; every reader has ended all the same.
     pub async fn close_readers(&self) -> Result<(), Fault> {
-        let Some(reader) = self.lock().take() else { return Ok(()) };
-        let commit = async |session: &mut Session| session.query("ending the read", "COMMIT").await;
-        let committed = reader.worker.run(commit).await;
-        reader.worker.stop();
-        reader.worker.ended().await;
-        catalog::fault(committed.map(drop))
+        let readers = self.take_readers();
+        let mut result = Ok(());
+        for worker in readers.values() {
+            let commit =
+                async |session: &mut Session| session.query("ending the read", "COMMIT").await;
+            let committed = worker.run(commit).await.map(drop);
+            worker.stop();
+            result = result.and(committed);
+        }
+        for worker in readers.values() {
+            worker.ended().await;
+        }
+        catalog::fault(result)
     }
 
     /// Starts the private stream, on the exporting connection. Not before every reader has imported
@@ -202,23 +244,28 @@ impl CopyAttempt {
     /// # Errors
     /// None so far.
     pub async fn close(&self) -> Result<(), Fault> {
-        let reader = self.lock().take();
+        let readers = self.take_readers();
         self.exporter.stop();
-        if let Some(reader) = reader {
-            reader.worker.stop();
-            reader.worker.ended().await;
+        readers.values().for_each(|worker| worker.stop());
+        for worker in readers.values() {
+            worker.ended().await;
         }
         self.exporter.ended().await;
         Ok(())
     }
 
-    fn reader(&self) -> Result<Reader, SourceError> {
-        self.lock().clone().ok_or(SourceError::Stopped("reading without a reader"))
+    fn reader(&self, reader: u32) -> Result<Arc<Worker>, SourceError> {
+        let worker = self.lock().readers.get(&reader).cloned();
+        worker.ok_or(SourceError::Stopped("reading without a reader"))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Reader>> {
+    fn take_readers(&self) -> BTreeMap<u32, Arc<Worker>> {
+        std::mem::take(&mut self.lock().readers)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Reading> {
         // Nothing panics while it is held; what is inside is whole in any case.
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -226,9 +273,7 @@ impl Drop for CopyAttempt {
     fn drop(&mut self) {
         // Streams and reads that are still under way hold the workers too.
         self.exporter.stop();
-        if let Some(reader) = self.lock().take() {
-            reader.worker.stop();
-        }
+        self.take_readers().values().for_each(|worker| worker.stop());
     }
 }
 
@@ -238,18 +283,22 @@ struct Found {
     heaps: Vec<walferry_core::source::HeapFacts>,
 }
 
+async fn import(session: &mut Session, table: TableId, snapshot: &str) -> Result<(), SourceError> {
+    let import = format!(
+        "SET row_security = off; BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
+         SET TRANSACTION SNAPSHOT {}",
+        literal(snapshot)
+    );
+    session.query(&format!("importing the snapshot of table {table}"), &import).await.map(drop)
+}
+
 async fn look(
     session: &mut Session,
     table: TableId,
     snapshot: &str,
     publication: &str,
 ) -> Result<Found, SourceError> {
-    let import = format!(
-        "SET row_security = off; BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
-         SET TRANSACTION SNAPSHOT {}",
-        literal(snapshot)
-    );
-    session.query(&format!("importing the snapshot of table {table}"), &import).await?;
+    import(session, table, snapshot).await?;
     let membership = catalog::membership(session, publication, table).await?;
     let locked = match table::current_name(session, table).await? {
         Some(name) => table::lock(session, table, &name).await?,
@@ -265,35 +314,64 @@ async fn look(
     Ok(Found { membership, heaps })
 }
 
-/// The plain form is the faster one; it takes neither filters nor generated columns.
-fn command(name: &str, columns: &str, filter: Option<&str>, generated: bool) -> String {
-    match filter {
-        None if !generated && !columns.is_empty() => format!("COPY {name} ({columns}) TO STDOUT"),
-        None => format!("COPY (SELECT {columns} FROM ONLY {name}) TO STDOUT"),
-        Some(filter) => {
-            format!("COPY (SELECT {columns} FROM ONLY {name} WHERE ({filter})) TO STDOUT")
-        }
+/// The plain form is the faster one; it takes neither conditions nor generated columns.
+fn command(
+    name: &str,
+    columns: &str,
+    filter: Option<&str>,
+    blocks: BlockRange,
+    generated: bool,
+) -> String {
+    let mut conditions: Vec<_> = filter.iter().map(|filter| format!("({filter})")).collect();
+    if blocks.first > 0 {
+        conditions.push(format!("ctid >= '({},0)'", blocks.first));
     }
+    if let Some(end) = blocks.end {
+        conditions.push(format!("ctid < '({end},0)'"));
+    }
+    if !conditions.is_empty() {
+        let conditions = conditions.join(" AND ");
+        return format!("COPY (SELECT {columns} FROM ONLY {name} WHERE {conditions}) TO STDOUT");
+    }
+    if generated || columns.is_empty() {
+        return format!("COPY (SELECT {columns} FROM ONLY {name}) TO STDOUT");
+    }
+    format!("COPY {name} ({columns}) TO STDOUT")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // K-17
+    fn part(first: u32, end: Option<u32>) -> BlockRange {
+        BlockRange { first, end }
+    }
+
+    // K-17, K-20
     #[test]
-    fn filters_and_generated_columns_need_a_query() {
+    fn conditions_and_generated_columns_need_a_query() {
+        let all = BlockRange::ALL;
+        let filter = Some("(a > 1)");
+        let select = "COPY (SELECT \"a\" FROM ONLY s.t";
         let cases = [
-            (command("s.t", "\"a\"", None, false), "COPY s.t (\"a\") TO STDOUT"),
-            (command("s.t", "\"a\"", None, true), "COPY (SELECT \"a\" FROM ONLY s.t) TO STDOUT"),
+            (None, all, false, "COPY s.t (\"a\") TO STDOUT".to_owned()),
+            (None, all, true, format!("{select}) TO STDOUT")),
+            (filter, all, false, format!("{select} WHERE ((a > 1))) TO STDOUT")),
             (
-                command("s.t", "\"a\"", Some("(a > 1)"), false),
-                "COPY (SELECT \"a\" FROM ONLY s.t WHERE ((a > 1))) TO STDOUT",
+                filter,
+                part(3, Some(9)),
+                true,
+                format!(
+                    "{select} WHERE ((a > 1)) AND ctid >= '(3,0)' AND ctid < '(9,0)') TO STDOUT"
+                ),
             ),
-            (command("s.t", "", None, false), "COPY (SELECT  FROM ONLY s.t) TO STDOUT"),
+            (None, part(0, Some(9)), false, format!("{select} WHERE ctid < '(9,0)') TO STDOUT")),
+            (None, part(9, None), false, format!("{select} WHERE ctid >= '(9,0)') TO STDOUT")),
         ];
-        for (command, expected) in cases {
-            assert_eq!(command, expected);
+        for (filter, blocks, generated, expected) in cases {
+            assert_eq!(command("s.t", "\"a\"", filter, blocks, generated), expected);
         }
+        let none = command("s.t", "", None, all, false);
+        assert_eq!(none, "COPY (SELECT  FROM ONLY s.t) TO STDOUT");
     }
 }

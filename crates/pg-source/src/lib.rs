@@ -47,12 +47,12 @@ use walferry_core::ids::TableId;
 use walferry_core::lsn::{Lsn, Position};
 use walferry_core::source::{
     Blocker, CreatedSlot, Described, Listing, MonitorFacts, ServerFacts, SlotFacts, SlotReport,
-    SnapshotFacts, SourceSeen,
+    SnapshotFacts, SourceSeen, TimelineSwitch,
 };
 
 use crate::catalog::fault;
 pub use crate::config::{ChannelBinding, SourceConfig, SslMode};
-pub use crate::copy::CopyAttempt;
+pub use crate::copy::{CopyAttempt, CopyRange};
 pub use crate::copy_out::CopyBlock;
 use crate::error::SourceError;
 use crate::kept::Kept;
@@ -179,13 +179,41 @@ impl Source {
         fault(self.meta(async |session| catalog::list_slots(session, prefix).await).await)
     }
 
-    /// Creates a persistent logical slot without a snapshot (M-04). Waits for every transaction that
-    /// is open now; dropping the future ends the wait, and no slot is left (PG-31).
+    /// Creates a persistent logical slot without a snapshot (M-04), with the failover property if
+    /// that is wanted (17 and newer). Waits for every transaction that is open now; dropping the
+    /// future ends the wait, and no slot is left (PG-31).
     ///
     /// # Errors
     /// What the server or the way to it says.
-    pub async fn create_slot(&self, slot: &str) -> Result<CreatedSlot, Fault> {
-        fault(self.command(async |session| slots::create(session, slot).await).await)
+    pub async fn create_slot(&self, slot: &str, failover: bool) -> Result<CreatedSlot, Fault> {
+        fault(self.command(async |session| slots::create(session, slot, failover).await).await)
+    }
+
+    /// Gives a slot the failover property (M-09); servers before 17 answer with a syntax error.
+    ///
+    /// # Errors
+    /// What the server or the way to it says.
+    pub async fn enable_failover(&self, slot: &str) -> Result<(), Fault> {
+        fault(self.command(async |session| slots::enable_failover(session, slot).await).await)
+    }
+
+    /// The history of a timeline, oldest entry first; none for the first timeline (PG-38).
+    ///
+    /// # Errors
+    /// What the server or the way to it says.
+    pub async fn read_timeline_history(&self, timeline: u32) -> Result<Vec<TimelineSwitch>, Fault> {
+        let read = async |session: &mut Session| catalog::timeline_history(session, timeline).await;
+        fault(self.command(read).await)
+    }
+
+    /// Writes a transactional logical message, which streams deliver like a change.
+    ///
+    /// # Errors
+    /// What the server or the way to it says.
+    pub async fn write_heartbeat(&self, prefix: &str, content: &str) -> Result<(), Fault> {
+        let write =
+            async |session: &mut Session| catalog::emit_message(session, prefix, content).await;
+        fault(self.meta(write).await)
     }
 
     /// Drops a slot; an absent one is success, an active one the server's error 55006.
@@ -258,7 +286,8 @@ impl Source {
         Ok((seen, handle, messages))
     }
 
-    /// Begins a copy attempt: creates its temporary slot and exports a snapshot (K-08). Waits as
+    /// Begins a copy attempt: creates its slot and exports a snapshot (K-08). The slot is temporary,
+    /// with `failover` persistent and left for the caller to drop (K-05). Waits as
     /// [`Source::create_slot`] does.
     ///
     /// # Errors
@@ -267,8 +296,9 @@ impl Source {
         &self,
         table: TableId,
         slot: &str,
+        failover: bool,
     ) -> Result<(CopyAttempt, SnapshotFacts), Fault> {
-        fault(CopyAttempt::open(self.clone(), table, slot.to_owned()).await)
+        fault(CopyAttempt::open(self.clone(), table, slot.to_owned(), failover).await)
     }
 
     /// Says goodbye on the kept connections.
@@ -296,13 +326,16 @@ mod tests {
         drop(sent(source.list_publication()));
         drop(sent(source.inspect_slot("s")));
         drop(sent(source.list_slots("s")));
-        drop(sent(source.create_slot("s")));
+        drop(sent(source.create_slot("s", false)));
+        drop(sent(source.enable_failover("s")));
+        drop(sent(source.read_timeline_history(2)));
+        drop(sent(source.write_heartbeat("p", "c")));
         drop(sent(source.drop_slot("s")));
         drop(sent(source.read_blockers("s")));
         drop(sent(source.read_wal_position()));
         drop(sent(source.monitor("s")));
         drop(sent(source.open_stream("s", from)));
-        drop(sent(source.open_snapshot(TableId(1), "s")));
+        drop(sent(source.open_snapshot(TableId(1), "s", false)));
         sent(source.close()).await;
     }
 }

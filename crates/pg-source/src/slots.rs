@@ -14,24 +14,37 @@ use crate::sql::{ident, literal};
 
 const PLUGIN: &str = "pgoutput";
 
-/// Creates a persistent logical slot without a snapshot (M-04).
-pub(crate) async fn create(session: &mut Session, slot: &str) -> Result<CreatedSlot, SourceError> {
-    let command =
-        format!("CREATE_REPLICATION_SLOT {} LOGICAL {PLUGIN} NOEXPORT_SNAPSHOT", ident(slot));
+/// Creates a persistent logical slot without a snapshot (M-04). Servers before 15 do not know the
+/// list of options, those before 17 not the property.
+pub(crate) async fn create(
+    session: &mut Session,
+    slot: &str,
+    failover: bool,
+) -> Result<CreatedSlot, SourceError> {
+    let options =
+        if failover { "(SNAPSHOT 'nothing', FAILOVER true)" } else { "NOEXPORT_SNAPSHOT" };
+    let command = format!("CREATE_REPLICATION_SLOT {} LOGICAL {PLUGIN} {options}", ident(slot));
     let (created, _) = run(session, slot, &command).await?;
     Ok(created)
 }
 
-/// Creates a temporary slot and exports its snapshot, whose name is the second value. The session
-/// must do nothing else until the snapshot is imported (PG-26).
+/// Creates a slot and exports its snapshot, whose name is the second value. The slot is temporary,
+/// or with `failover` a persistent one (PG-32). The session must do nothing else until the snapshot
+/// is imported (PG-26).
 pub(crate) async fn create_with_snapshot(
     session: &mut Session,
     slot: &str,
+    failover: bool,
 ) -> Result<(CreatedSlot, String), SourceError> {
-    let command = format!(
-        "CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL {PLUGIN} EXPORT_SNAPSHOT",
-        ident(slot)
-    );
+    let slot_name = ident(slot);
+    let command = if failover {
+        format!(
+            "CREATE_REPLICATION_SLOT {slot_name} LOGICAL {PLUGIN} \
+             (SNAPSHOT 'export', FAILOVER true)"
+        )
+    } else {
+        format!("CREATE_REPLICATION_SLOT {slot_name} TEMPORARY LOGICAL {PLUGIN} EXPORT_SNAPSHOT")
+    };
     let (created, row) = run(session, slot, &command).await?;
     Ok((created, row.required(2)?.to_owned()))
 }
@@ -50,6 +63,12 @@ async fn run(
         consistent: Position(row.value(1)?),
     };
     Ok((created, row))
+}
+
+/// Gives a slot the failover property (M-09, PG-33).
+pub(crate) async fn enable_failover(session: &mut Session, slot: &str) -> Result<(), SourceError> {
+    let command = format!("ALTER_REPLICATION_SLOT {} (FAILOVER true)", ident(slot));
+    session.query(&format!("altering slot {slot}"), &command).await.map(drop)
 }
 
 /// Drops a slot. An absent one is success; an active one is the server's error 55006.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tokio::sync::{broadcast, mpsc, watch};
+use walferry_core::ids::TableId;
 use walferry_core::input::Request;
+use walferry_core::lsn::Position;
 use walferry_core::notice::{Notice, Outcome};
 use walferry_core::source::MonitorFacts;
 use walferry_core::view::View;
@@ -38,6 +40,42 @@ impl Handle {
     /// Ends the run without waiting: as safe as a crash.
     pub fn stop_now(&self) {
         self.request(Request::StopNow);
+    }
+
+    /// Asks for a new attempt of a table that is Errored. Refused with `Notice::RequestRefused` if it
+    /// is not, or if nothing but a resync can help it.
+    pub fn retry(&self, table: TableId) {
+        self.request(Request::Retry(table));
+    }
+
+    /// Asks for a new copy of a table, whatever its phase. An unknown one is refused with
+    /// `Notice::RequestRefused`.
+    pub fn resync(&self, table: TableId) {
+        self.request(Request::Resync(table));
+    }
+
+    /// Asks for a new main slot and a new copy of every table: the remedy when the slot is lost or the
+    /// WAL that it needs cannot be decoded any more.
+    pub fn recreate(&self) {
+        self.request(Request::Recreate);
+    }
+
+    /// Asks for main to hold at the next transaction boundary, so that the destination can be compared
+    /// with the source; `Notice::Held` says where. It ends by `release` or with its time
+    /// (`fence_ms_max`).
+    pub fn hold(&self) {
+        self.request(Request::Hold);
+    }
+
+    /// While main is held: asks for exactly the transactions that committed below `to`;
+    /// `Notice::Advanced` says that they are durable.
+    pub fn advance(&self, to: Position) {
+        self.request(Request::Advance(to));
+    }
+
+    /// Ends the hold.
+    pub fn release(&self) {
+        self.request(Request::Release);
     }
 
     fn request(&self, request: Request) {

@@ -1,4 +1,4 @@
-//! Running copy attempts at the source: the connections of each, and the gate of its reader.
+//! Running copy attempts at the source: the connections of each, and the gate of its readers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,8 @@ use walferry_core::ids::{Attempt, OpId, Session, StreamId, TableId};
 use walferry_core::input::{Answer, Input};
 use walferry_core::lsn::Position;
 use walferry_core::schema::TableSchema;
-use walferry_pg_source::{CopyAttempt, CopyBlock, Source};
+use walferry_core::source::BlockRange;
+use walferry_pg_source::{CopyAttempt, CopyBlock, CopyRange, Source};
 
 use crate::ops::Inputs;
 use crate::streams::Streams;
@@ -24,6 +25,16 @@ const BLOCKS: usize = 4;
 pub(crate) struct Copy {
     connections: Arc<Mutex<Option<Arc<CopyAttempt>>>>,
     gate: Arc<watch::Sender<bool>>,
+}
+
+/// What one read is asked for.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) reader: u32,
+    pub(crate) relation: TableId,
+    pub(crate) blocks: BlockRange,
+    pub(crate) schema: Arc<TableSchema>,
+    pub(crate) filter: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -54,9 +65,9 @@ impl Copies {
     }
 
     /// Passes the core's gates on where they moved.
-    pub(crate) fn set_gates(&self, gate: impl Fn(StreamId) -> Gate) {
+    pub(crate) fn set_gates(&self, gate: impl Fn(TableId) -> Gate) {
         for (&table, (_, copy)) in &self.0 {
-            let open = gate(StreamId::Copy(table)) == Gate::Open;
+            let open = gate(table) == Gate::Open;
             copy.gate.send_if_modified(|current| std::mem::replace(current, open) != open);
         }
     }
@@ -76,16 +87,16 @@ impl Copy {
         self,
         source: Source,
         table: TableId,
-        slot: String,
+        (slot, failover): (String, bool),
     ) -> Result<Answer, Fault> {
-        let (attempt, facts) = source.open_snapshot(table, &slot).await?;
+        let (attempt, facts) = source.open_snapshot(table, &slot, failover).await?;
         let mut guard = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         *guard = Some(Arc::new(attempt));
         Ok(Answer::Snapshot(facts))
     }
 
-    pub(crate) async fn open_reader(self) -> Result<Answer, Fault> {
-        Ok(Answer::Reader(self.open()?.open_reader().await?))
+    pub(crate) async fn open_reader(self, reader: u32) -> Result<Answer, Fault> {
+        Ok(Answer::Reader(self.open()?.open_reader(reader).await?))
     }
 
     pub(crate) async fn read_schema(self) -> Result<Answer, Fault> {
@@ -97,9 +108,7 @@ impl Copy {
         self,
         op: OpId,
         inputs: Inputs,
-        relation: TableId,
-        schema: Arc<TableSchema>,
-        filter: Option<String>,
+        part: Part,
     ) -> Result<Answer, Fault> {
         let attempt = self.open()?;
         let (sink, mut blocks) = mpsc::channel::<CopyBlock>(BLOCKS);
@@ -112,7 +121,15 @@ impl Copy {
                 }
             }
         };
-        let read = attempt.read_range(relation, &schema, filter.as_deref(), sink, gate);
+        let Part { reader, relation, blocks, schema, filter } = &part;
+        let range = CopyRange {
+            reader: *reader,
+            relation: *relation,
+            blocks: *blocks,
+            schema,
+            filter: filter.as_deref(),
+        };
+        let read = attempt.read_range(range, sink, gate);
         let (read, ()) = tokio::join!(read, forward);
         Ok(Answer::RangeRead(read?))
     }

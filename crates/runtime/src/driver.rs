@@ -46,7 +46,7 @@ impl<D: Destination> Driver<D> {
                 break outcome;
             }
             self.adapters.streams.set_gates(|stream| self.core.gate(stream));
-            self.adapters.copies.set_gates(|stream| self.core.gate(stream));
+            self.adapters.copies.set_gates(|table| self.core.rows_gate(table));
             self.draw();
             if let Err(violation) = self.wait().await {
                 break broken(&violation);

@@ -13,7 +13,7 @@ use walferry_core::lsn::Position;
 use walferry_destinations::{Destination, DestinationError};
 use walferry_pg_source::Source;
 
-use crate::copies::{self, Copies};
+use crate::copies::{self, Copies, Part};
 use crate::destination::DestinationThread;
 use crate::ops::Ops;
 use crate::saves::Saves;
@@ -54,8 +54,21 @@ impl<D: Destination> Adapters<D> {
             Work::ListSlots { prefix } => {
                 ask(async move { source.list_slots(&prefix).await.map(Answer::Slots) })
             }
-            Work::CreateSlot { slot, failover: _ } => {
-                ask(async move { source.create_slot(&slot).await.map(Answer::Created) })
+            Work::CreateSlot { slot, failover } => {
+                ask(async move { source.create_slot(&slot, failover).await.map(Answer::Created) })
+            }
+            Work::EnableFailover { slot } => {
+                ask(async move { source.enable_failover(&slot).await.map(|()| Answer::Done) })
+            }
+            Work::ReadTimelineHistory { timeline } => {
+                ask(
+                    async move { source.read_timeline_history(timeline).await.map(Answer::History) },
+                )
+            }
+            Work::WriteHeartbeat { prefix, content } => {
+                ask(
+                    async move { source.write_heartbeat(prefix, &content).await.map(|()| Answer::Done) },
+                )
             }
             Work::DropSlot { slot } => {
                 ask(async move { source.drop_slot(&slot).await.map(|()| Answer::Done) })
@@ -70,9 +83,6 @@ impl<D: Destination> Adapters<D> {
             Work::DescribeTable { table } => {
                 ask(async move { source.describe_table(table).await.map(Answer::Described) })
             }
-            Work::ReadTimelineHistory { .. }
-            | Work::EnableFailover { .. }
-            | Work::WriteHeartbeat { .. } => ask(async { Err(copies::closed()) }),
             Work::Monitor { slot } => {
                 ask(async move { source.monitor(&slot).await.map(Answer::Monitored) })
             }
@@ -80,19 +90,21 @@ impl<D: Destination> Adapters<D> {
                 self.open_stream(stream, session, slot, from)
             }
             Work::CloseStream { stream } => Box::pin(self.streams.clone().close(stream)),
-            Work::OpenSnapshot { table, attempt, slot, failover: _ } => {
-                Box::pin(self.copies.of(table, attempt).open_snapshot(source, table, slot))
+            Work::OpenSnapshot { table, attempt, slot, failover } => {
+                let copy = self.copies.of(table, attempt);
+                Box::pin(copy.open_snapshot(source, table, (slot, failover)))
             }
-            Work::OpenReader { table, attempt, reader: _ } => {
-                Box::pin(self.copies.of(table, attempt).open_reader())
+            Work::OpenReader { table, attempt, reader } => {
+                Box::pin(self.copies.of(table, attempt).open_reader(reader))
             }
             Work::ReadSchema { table, attempt } => {
                 Box::pin(self.copies.of(table, attempt).read_schema())
             }
-            Work::ReadRange { table, attempt, reader: _, relation, blocks: _, schema, filter } => {
+            Work::ReadRange { table, attempt, reader, relation, blocks, schema, filter } => {
                 let inputs = self.ops.inputs().clone();
                 let copy = self.copies.of(table, attempt);
-                Box::pin(copy.read_range(op, inputs, relation, schema, filter))
+                let part = Part { reader, relation, blocks, schema, filter };
+                Box::pin(copy.read_range(op, inputs, part))
             }
             Work::CloseReaders { table, attempt } => {
                 Box::pin(self.copies.of(table, attempt).close_readers())

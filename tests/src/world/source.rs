@@ -250,6 +250,7 @@ impl Source {
             in_recovery: false,
             wal_level: "logical".to_owned(),
             copy_slot_risks: Vec::new(),
+            idle_slot_timeout: false,
         }
     }
 

@@ -1,15 +1,18 @@
 //! One copy attempt of one table (group K): snapshot, guard, rows, until they are durable. How the
 //! rows go stands in `rows`; what follows them is the private replay.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::attempt_steps::{AttemptOp, Step};
+use super::copy_slot::Busy;
 use super::main_slot::check_created;
-use super::rows::{Rows, range_read};
+use super::readers::Readers;
+use super::rows::Rows;
 use super::schema::private_described;
 use super::{Pipeline, Purpose, source_fault};
 use crate::batch::{CopyMode, CopyStart, Durability};
-use crate::config::{BLOCKER_REPORT, COLUMNS_MAX};
+use crate::config::COLUMNS_MAX;
 use crate::effect::{Effect, Work};
 use crate::fault::{Fault, FaultKind};
 use crate::ids::{Attempt, Lane, OpId, StreamId, TableId};
@@ -20,75 +23,9 @@ use crate::lsn::Position;
 use crate::notice::Notice;
 use crate::projection::Owned;
 use crate::schema::TableSchema;
-use crate::source::{ReaderFacts, SnapshotFacts};
+use crate::source::SnapshotFacts;
 use crate::stream::{Gate, Stream};
 use crate::timers::Wakeup;
-
-/// What an operation of an attempt does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AttemptOp {
-    OpenSnapshot,
-    OpenReader,
-    ReadSchema,
-    BeginCopy,
-    ReadRange,
-    WriteRows,
-    FinishCopy,
-    FlushCopy,
-    CloseReaders,
-    OpenStream,
-    /// The catalog explains the shape of a row (D-08).
-    Describe,
-    WriteChanges,
-    FlushChanges,
-    CloseCopy,
-}
-
-impl AttemptOp {
-    /// Calls of the destination take turns and are never cancelled: they end by themselves.
-    const fn is_destination(self) -> bool {
-        match self {
-            Self::BeginCopy
-            | Self::WriteRows
-            | Self::FinishCopy
-            | Self::FlushCopy
-            | Self::WriteChanges
-            | Self::FlushChanges => true,
-            Self::OpenSnapshot
-            | Self::OpenReader
-            | Self::ReadSchema
-            | Self::ReadRange
-            | Self::CloseReaders
-            | Self::OpenStream
-            | Self::Describe
-            | Self::CloseCopy => false,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Copying is being saved (K-I1).
-    AwaitSave(Version),
-    /// A source operation is outstanding.
-    Preparing,
-    /// `begin_copy` waits for its turn, and for a main write of the table (K-16).
-    BeginDue,
-    Beginning,
-    Reading,
-    FinishDue,
-    Finishing,
-    FlushDue,
-    Flushing,
-    ClosingReaders,
-    /// W.
-    Replaying,
-    /// H-02: the handover is being saved.
-    HandedOver(Version),
-    /// Failed or cancelled: what runs is waited for, then everything is closed.
-    Ending,
-    Closing,
-}
 
 #[derive(Debug)]
 pub(super) struct CopyRun<R> {
@@ -100,11 +37,12 @@ pub(super) struct CopyRun<R> {
     pub(super) cutoff: Position,
     pub(super) schema: Option<Arc<TableSchema>>,
     pub(super) filter: Option<String>,
-    /// Heaps still to be read.
-    pub(super) heaps: VecDeque<TableId>,
-    heap_bytes: u64,
-    pub(super) reading: Option<OpId>,
+    pub(super) heap_bytes: u64,
+    pub(super) readers: Readers,
     pub(super) rows: Rows<R>,
+    /// The slot outlives its session, so that it has to be removed (K-05).
+    pub(super) leaves_slot: bool,
+    pub(super) busy: Option<Busy>,
     /// Operations outstanding, of the source and of the destination.
     running: BTreeSet<OpId>,
     pub(super) stream: Option<Stream<R>>,
@@ -133,10 +71,11 @@ impl<R> CopyRun<R> {
             cutoff: Position::default(),
             schema: None,
             filter: None,
-            heaps: VecDeque::new(),
             heap_bytes: 0,
-            reading: None,
+            readers: Readers::default(),
             rows: Rows::default(),
+            leaves_slot: false,
+            busy: None,
             running: BTreeSet::new(),
             stream: None,
             gate: Gate::Open,
@@ -146,25 +85,41 @@ impl<R> CopyRun<R> {
         }
     }
 
-    pub(super) const fn has_handed_over(&self) -> bool {
-        matches!(self.step, Step::HandedOver(_) | Step::Closing)
+    /// Handed over, failed or given back: nothing of the attempt changes the record any more.
+    pub(super) const fn is_over(&self) -> bool {
+        matches!(self.step, Step::HandedOver(_)) || self.is_ending()
     }
 
     pub(super) const fn is_ending(&self) -> bool {
-        matches!(self.step, Step::Ending | Step::Closing)
+        matches!(self.step, Step::Ending | Step::Closing | Step::SlotLeft | Step::DroppingSlot)
     }
 
-    /// Governs the read of the rows and the private stream alike.
+    /// No operation is outstanding.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    pub(super) const fn is_adoption(&self) -> bool {
+        matches!(self.mode, CopyMode::Adopt { .. })
+    }
+
+    /// Governs the read of the rows and, from the replay on, the private stream.
     pub(super) const fn gate(&self) -> Gate {
         self.gate
     }
 
+    /// The private stream's own gate: what runs only to keep its slot alive is not read (K-29).
+    pub(super) fn stream_gate(&self) -> Gate {
+        if self.keeps_slot_alive() { Gate::Closed } else { self.gate }
+    }
+
     /// B-05, B-07.
     pub(super) fn move_gate(&mut self, share: u64) {
-        let over = self.has_handed_over() || self.is_ending();
+        let over = self.is_over();
         self.gate = if over { Gate::Closed } else { self.gate.moved(self.held(), share) };
+        let gate = self.stream_gate();
         if let Some(stream) = &mut self.stream {
-            stream.gate = self.gate;
+            stream.gate = gate;
         }
     }
 
@@ -184,15 +139,18 @@ impl<R> CopyRun<R> {
             | Step::FlushDue
             | Step::Flushing => true,
             Step::AwaitSave(_)
+            | Step::SlotBusy
             | Step::Preparing
             | Step::Reading
             | Step::ClosingReaders
             | Step::Replaying
             | Step::HandedOver(_)
             | Step::Ending
-            | Step::Closing => false,
+            | Step::Closing
+            | Step::SlotLeft
+            | Step::DroppingSlot => false,
         };
-        calling || !self.rows.in_flight.is_empty() || !self.lane.is_settled()
+        calling || self.rows.is_being_written() || !self.lane.is_settled()
     }
 
     pub(super) const fn rows_total(&self) -> u64 {
@@ -236,22 +194,45 @@ impl<R> Pipeline<R> {
             return Err(());
         };
         run.running.remove(&op);
-        if what == AttemptOp::CloseCopy {
+        let gone = match what {
+            AttemptOp::CloseCopy => !(run.leaves_slot && self.drop_copy_slot(&mut run)),
+            AttemptOp::DropSlot => self.copy_slot_dropped(&mut run, result.clone()),
+            AttemptOp::InspectSlot
+            | AttemptOp::RemoveSlot
+            | AttemptOp::OpenSnapshot
+            | AttemptOp::OpenReader { .. }
+            | AttemptOp::ReadSchema
+            | AttemptOp::DescribeAdopted
+            | AttemptOp::BeginCopy
+            | AttemptOp::ReadRange
+            | AttemptOp::WriteRows
+            | AttemptOp::FlushRows
+            | AttemptOp::FinishCopy
+            | AttemptOp::FlushCopy
+            | AttemptOp::CloseReaders
+            | AttemptOp::OpenStream
+            | AttemptOp::Describe
+            | AttemptOp::WriteChanges
+            | AttemptOp::FlushChanges => false,
+        };
+        if gone {
             self.turns.forget(lane);
             self.timers.clear(Wakeup::Feedback(StreamId::Copy(table)));
             self.timers.clear(Wakeup::Silence(StreamId::Copy(table)));
             self.timers.clear(Wakeup::Flush(lane));
+            self.timers.clear(Wakeup::Copy(table));
             return Ok(());
         }
-        let outcome = if run.is_ending() {
-            Ok(())
-        } else {
-            match result {
-                Ok(answer) => self.attempt_advanced(&mut run, op, what, answer),
-                Err(fault) => {
-                    self.fail_attempt(&mut run, fault);
-                    Ok(())
-                }
+        let outcome = match result {
+            _ if run.is_over() => Ok(()),
+            Ok(answer) => self.attempt_advanced(&mut run, op, what, answer),
+            Err(fault) if what == AttemptOp::WriteRows => {
+                self.rows_failed(&mut run, op, fault);
+                Ok(())
+            }
+            Err(fault) => {
+                self.fail_attempt(&mut run, fault);
+                Ok(())
             }
         };
         self.copies.insert(table, run);
@@ -259,6 +240,7 @@ impl<R> Pipeline<R> {
     }
 
     /// One operation of a living attempt succeeded. `Err(())` is an answer of the wrong kind.
+    #[expect(clippy::too_many_lines, reason = "one arm for each operation and its answer")]
     fn attempt_advanced(
         &mut self,
         run: &mut CopyRun<R>,
@@ -267,16 +249,36 @@ impl<R> Pipeline<R> {
         answer: Answer,
     ) -> Result<(), ()> {
         let step = match (what, answer) {
-            (AttemptOp::OpenSnapshot, Answer::Snapshot(facts)) => self.snapshot_open(run, &facts),
-            (AttemptOp::OpenReader, Answer::Reader(facts)) => self.reader_open(run, facts),
-            (AttemptOp::ReadSchema, Answer::Schema(facts)) => schema_read(run, facts.schema),
-            (AttemptOp::BeginCopy, Answer::Done) => {
-                run.step = Step::Reading;
+            (AttemptOp::InspectSlot, Answer::Slot(report)) => {
+                self.copy_slot_inspected(run, &report)
+            }
+            (AttemptOp::RemoveSlot, Answer::Done) => {
+                self.open_snapshot(run);
                 Ok(())
             }
-            (AttemptOp::ReadRange, Answer::RangeRead(facts)) => range_read(run, facts),
-            (AttemptOp::WriteRows, Answer::Written(_)) => {
-                run.rows.held -= run.rows.in_flight.remove(&op).unwrap_or_default();
+            (AttemptOp::OpenSnapshot, Answer::Snapshot(facts)) => self.snapshot_open(run, &facts),
+            (AttemptOp::OpenReader { reader }, Answer::Reader(facts)) => {
+                self.reader_open(run, reader, facts)
+            }
+            (AttemptOp::ReadSchema, Answer::Schema(facts)) => schema_read(run, facts.schema),
+            (AttemptOp::DescribeAdopted, Answer::Described(described)) => {
+                Self::adopted_described(run, described)
+            }
+            (AttemptOp::BeginCopy, Answer::Done) => {
+                if run.is_adoption() {
+                    self.hand_over_adopted(run);
+                } else {
+                    run.step = Step::Reading;
+                }
+                Ok(())
+            }
+            (AttemptOp::ReadRange, Answer::RangeRead(facts)) => run.readers.range_read(op, facts),
+            (AttemptOp::WriteRows, Answer::Written(durability)) => {
+                run.rows.written(op, durability);
+                Ok(())
+            }
+            (AttemptOp::FlushRows, Answer::Done) => {
+                run.rows.flushed();
                 Ok(())
             }
             // DS-08: Accepted makes the core flush the lane next
@@ -307,12 +309,16 @@ impl<R> Pipeline<R> {
                 Ok(())
             }
             (
-                AttemptOp::OpenSnapshot
-                | AttemptOp::OpenReader
+                AttemptOp::InspectSlot
+                | AttemptOp::RemoveSlot
+                | AttemptOp::OpenSnapshot
+                | AttemptOp::OpenReader { .. }
                 | AttemptOp::ReadSchema
+                | AttemptOp::DescribeAdopted
                 | AttemptOp::BeginCopy
                 | AttemptOp::ReadRange
                 | AttemptOp::WriteRows
+                | AttemptOp::FlushRows
                 | AttemptOp::FinishCopy
                 | AttemptOp::FlushCopy
                 | AttemptOp::CloseReaders
@@ -320,7 +326,8 @@ impl<R> Pipeline<R> {
                 | AttemptOp::Describe
                 | AttemptOp::WriteChanges
                 | AttemptOp::FlushChanges
-                | AttemptOp::CloseCopy,
+                | AttemptOp::CloseCopy
+                | AttemptOp::DropSlot,
                 _,
             ) => return Err(()),
         };
@@ -344,41 +351,7 @@ impl<R> Pipeline<R> {
             return Err(source_fault(kind, "the snapshot is older than the main slot"));
         }
         run.cutoff = cutoff;
-        let (table, attempt) = (run.table, run.number);
-        let budget = Some(self.config.limits.query_ms);
-        let work = Work::OpenReader { table, attempt, reader: 0 };
-        self.start_in_attempt(run, AttemptOp::OpenReader, budget, work);
-        Ok(())
-    }
-
-    /// K-11, K-27: only what passed the guard under the lock is read (K-I6).
-    fn reader_open(&mut self, run: &mut CopyRun<R>, facts: ReaderFacts) -> Result<(), Fault> {
-        self.check_seen(&facts.seen)?;
-        if !facts.published {
-            let name = self.config.publication.clone();
-            let kind = FaultKind::Configuration {
-                setting: "publication",
-                expected: format!("{name} with the table"),
-                found: "without it in the snapshot".to_owned(),
-            };
-            return Err(source_fault(kind, ""));
-        }
-        let rewritten = facts.heaps.iter().any(|heap| {
-            heap.filenode_in_snapshot != heap.filenode_now
-                || heap.columns_in_snapshot != heap.columns_now
-        });
-        if rewritten {
-            self.rewritten(run);
-            return Ok(());
-        }
-        self.guard_repeats.remove(&run.table);
-        run.filter = facts.filter;
-        run.heap_bytes = facts.heaps.iter().map(|heap| heap.bytes).sum();
-        run.heaps = facts.heaps.into_iter().map(|heap| heap.relation).collect();
-        let (table, attempt) = (run.table, run.number);
-        let budget = Some(self.config.limits.query_ms);
-        let work = Work::ReadSchema { table, attempt };
-        self.start_in_attempt(run, AttemptOp::ReadSchema, budget, work);
+        self.open_reader(run, 0);
         Ok(())
     }
 
@@ -413,9 +386,15 @@ impl<R> Pipeline<R> {
         let lane = Lane::Table(run.table);
         match run.step {
             Step::AwaitSave(version) if self.ledger.has_persisted(version) => {
-                self.open_snapshot(run);
+                if run.is_adoption() {
+                    self.describe_adopted(run);
+                } else {
+                    self.begin_snapshot(run);
+                }
                 true
             }
+            Step::SlotBusy => self.look_at_copy_slot(run),
+            Step::SlotLeft => self.drop_copy_slot(run),
             Step::BeginDue => {
                 let clear = !self.main_lane.is_writing(run.table);
                 clear && self.turns.enter(lane) && self.begin_copy(run)
@@ -438,7 +417,7 @@ impl<R> Pipeline<R> {
             }
             Step::Replaying => self.settle_replay(run),
             Step::HandedOver(version) => self.release_if_saved(run, version),
-            Step::Ending if run.running.is_empty() => {
+            Step::Ending if run.is_quiet() => {
                 self.close_copy(run);
                 true
             }
@@ -451,17 +430,9 @@ impl<R> Pipeline<R> {
             | Step::Flushing
             | Step::ClosingReaders
             | Step::Ending
-            | Step::Closing => false,
+            | Step::Closing
+            | Step::DroppingSlot => false,
         }
-    }
-
-    fn open_snapshot(&mut self, run: &mut CopyRun<R>) {
-        run.step = Step::Preparing;
-        let (table, attempt, slot) = (run.table, run.number, run.slot.clone());
-        let budget = Some(self.config.limits.slot_creation_ms);
-        self.timers.set_if_unset(Wakeup::Blockers, self.now.after(BLOCKER_REPORT));
-        let work = Work::OpenSnapshot { table, attempt, slot, failover: false };
-        self.start_in_attempt(run, AttemptOp::OpenSnapshot, budget, work);
     }
 
     /// K-16.
@@ -487,6 +458,8 @@ impl<R> Pipeline<R> {
     pub(super) fn cancel_attempt(&mut self, run: &mut CopyRun<R>) {
         run.step = Step::Ending;
         run.rows = Rows::default();
+        run.busy = None;
+        self.timers.clear(Wakeup::Copy(run.table));
         if let Some(stream) = &mut run.stream {
             stream.open = false;
             stream.queue.clear();
@@ -513,7 +486,7 @@ impl<R> Pipeline<R> {
 }
 
 /// K-14, K-16.
-fn schema_read<R>(run: &mut CopyRun<R>, schema: TableSchema) -> Result<(), Fault> {
+pub(super) fn schema_read<R>(run: &mut CopyRun<R>, schema: TableSchema) -> Result<(), Fault> {
     if schema.columns.len() > COLUMNS_MAX {
         let message = format!("{} has {} columns", schema.qualified_name(), schema.columns.len());
         return Err(source_fault(FaultKind::Limit { name: "1,600 columns" }, message));

@@ -11,7 +11,7 @@ use crate::ids::{Lane, StreamId};
 use crate::input::Answer;
 use crate::notice::Notice;
 use crate::slot_state::{self, SlotState};
-use crate::stream::Stream;
+use crate::stream::{Gate, Stream};
 use crate::timers::Wakeup;
 
 impl<R> Pipeline<R> {
@@ -35,7 +35,10 @@ impl<R> Pipeline<R> {
         // A replaying table that has nothing to read and is still behind main needs a keepalive to
         // move on, and an idle server may not send one by itself for a long time.
         let behind = self.stream_mut(id).is_some_and(|stream| {
-            stream.id != StreamId::Main && stream.queue.is_empty() && stream.dispatched < main_at
+            stream.id != StreamId::Main
+                && stream.gate == Gate::Open
+                && stream.queue.is_empty()
+                && stream.dispatched < main_at
         });
         self.confirm(id, behind);
         self.hurry_private(id);
@@ -47,7 +50,7 @@ impl<R> Pipeline<R> {
         let now = self.now;
         let Some(stream) = self.stream_mut(id).filter(|stream| stream.open) else { return };
         // A stream that nobody may read cannot be heard.
-        if stream.gate == crate::stream::Gate::Closed {
+        if stream.gate == Gate::Closed {
             stream.heard = now;
             return;
         }
@@ -78,6 +81,7 @@ impl<R> Pipeline<R> {
         match result {
             Ok(Answer::Monitored(facts)) => {
                 self.note_server_end(facts.wal_end);
+                self.wal_end = Some(facts.wal_end);
                 if self.life.is_running() {
                     self.judge_monitored(&facts);
                 }
@@ -135,6 +139,7 @@ impl<R> Pipeline<R> {
         if self.life.is_running() {
             self.timers.set_if_unset(Wakeup::Monitor, self.now.after(SLOT_MONITOR));
         }
+        self.arm_copy_monitor();
         self.arm_batch_timer();
         self.arm_flush_timers();
     }

@@ -129,6 +129,7 @@ impl<R> Pipeline<R> {
             }
             Some(
                 Step::AwaitSave(_)
+                | Step::SlotBusy
                 | Step::Preparing
                 | Step::BeginDue
                 | Step::Beginning
@@ -139,7 +140,9 @@ impl<R> Pipeline<R> {
                 | Step::Flushing
                 | Step::ClosingReaders
                 | Step::Ending
-                | Step::Closing,
+                | Step::Closing
+                | Step::SlotLeft
+                | Step::DroppingSlot,
             )
             | None => {
                 self.open_fence(FenceEnd::AttemptOver);

@@ -49,8 +49,11 @@ impl<R> Pipeline<R> {
     pub(super) fn release_if_saved(&mut self, run: &mut CopyRun<R>, version: Version) -> bool {
         let left = !self.owned.contains_key(&run.table);
         let due = self.ledger.has_persisted(version) || left;
-        if due {
+        if due && run.is_quiet() {
             self.close_copy(run);
+        } else if due {
+            // The private stream may still be opening; its completion must find the attempt.
+            self.cancel_attempt(run);
         }
         due
     }

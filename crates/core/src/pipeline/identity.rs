@@ -44,6 +44,7 @@ impl<R> Pipeline<R> {
         if !facts.copy_slot_risks.is_empty() {
             self.report(Notice::CopySlotAtRisk { settings: facts.copy_slot_risks });
         }
+        self.idle_slot_timeout = facts.idle_slot_timeout;
         let found = facts.seen.timeline;
         self.seen = Some(facts.seen);
         self.compare_timeline(found)

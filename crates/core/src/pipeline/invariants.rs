@@ -57,7 +57,7 @@ impl<R> Pipeline<R> {
             let phase = self.ledger.table(*table).map(|entry| &entry.phase);
             assert_eq!(phase, Some(&Phase::Pending), "table {table} is queued (T-I2)");
             let run = self.copies.get(table);
-            let over = run.is_none_or(|run| run.is_ending() || run.has_handed_over());
+            let over = run.is_none_or(|run| run.is_over());
             assert!(over, "table {table} is queued while its attempt lives (T-I2)");
         }
     }

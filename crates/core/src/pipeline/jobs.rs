@@ -2,12 +2,10 @@
 
 use super::Pipeline;
 use super::attempt::CopyRun;
-use crate::batch::CopyMode;
 use crate::config::REWRITE_GUARD_REPEATS;
 use crate::fault::{Fault, FaultKind};
 use crate::ids::{Attempt, TableId};
 use crate::ledger::Version;
-use crate::names;
 use crate::notice::Notice;
 use crate::record::{Phase, Policy};
 use crate::retry::{self, Decision, Place};
@@ -38,8 +36,8 @@ impl<R> Pipeline<R> {
             entry.attempt = Some(number);
             entry.tries += 1;
         });
-        let mode = previous.map_or(CopyMode::Fresh, |previous| CopyMode::Recopy { previous });
-        let slot = names::copy_slot(&self.main_slot(), number);
+        let mode = self.copy_mode(table, previous);
+        let slot = self.copy_slot_name(table, number);
         let run = CopyRun::new(table, number, mode, slot, self.ledger.version());
         self.copies.insert(table, run);
         self.report(Notice::CopyStarted { table, attempt: number });
@@ -51,7 +49,7 @@ impl<R> Pipeline<R> {
     pub(super) fn end_attempts_for_stop(&mut self) {
         for table in self.copies.keys().copied().collect::<Vec<_>>() {
             let Some(mut run) = self.copies.remove(&table) else { continue };
-            if !run.has_handed_over() && !run.is_ending() {
+            if !run.is_over() {
                 self.end_without_blame(&mut run);
             }
             self.copies.insert(table, run);
@@ -125,6 +123,7 @@ impl<R> Pipeline<R> {
         let table = run.table;
         self.ledger.edit_table(table, |entry| entry.phase = Phase::errored(&reason, policy));
         let retry_in = if policy == Policy::Timed { self.wait_for_retry(table) } else { None };
+        self.adoptions.settled(table);
         self.report(Notice::TableErrored { table, reason, policy, retry_in, fault });
         self.cancel_attempt(run);
     }

@@ -19,7 +19,7 @@ use crate::slot_state;
 use crate::source::{CreatedSlot, SlotFacts, SlotReport};
 use crate::timers::Wakeup;
 
-use super::attempt::AttemptOp;
+use super::attempt_steps::AttemptOp;
 
 impl<R> Pipeline<R> {
     /// Whether the main slot is to be created again, by the record or by a decision of this run.

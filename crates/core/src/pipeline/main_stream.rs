@@ -107,7 +107,10 @@ impl<R> Pipeline<R> {
 
     /// While a call is in flight the next batch is projected only once it is full, so that it
     /// can still grow.
-    fn is_dispatch_due(&self) -> bool {
+    fn is_dispatch_due(&mut self) -> bool {
+        if self.awaits_adoptions() {
+            return false;
+        }
         let queue = &self.main.queue;
         let Some(oldest) = queue.oldest() else { return false };
         if self.main_lane.has_waiting() || self.is_main_held_by_schema() {
@@ -164,8 +167,8 @@ impl<R> Pipeline<R> {
     ///
     fn offer_main(&mut self) -> bool {
         let ready = self.main_lane.has_waiting() && !self.main_lane.is_busy();
-        let may = self.may_write_main() && self.horizon_allows_offer();
-        if !ready || !may || !self.turns.enter(Lane::Main) {
+        let may = self.may_write_main() && !self.awaits_saved_adoption();
+        if !ready || !may || !self.horizon_allows_offer() || !self.turns.enter(Lane::Main) {
             return false;
         }
         self.forget_write_retry();
@@ -258,7 +261,7 @@ impl<R> Pipeline<R> {
             || !self.catchup.is_empty()
             || self.now.since(self.checkpoint_saved_at) >= pace
             || at.0.bytes_past(checkpoint.0) >= limits.idle_checkpoint_bytes;
-        if !due || !self.life.is_running() {
+        if !due || !self.life.is_running() || self.awaits_adoptions() {
             return false;
         }
         self.main.take_idle_position(at);

@@ -1,7 +1,11 @@
 //! The state machine: routes inputs, settles what they make possible, and holds no rule of its own.
 //! Each rule stands in the file of its group beside this one.
 
+mod adopt;
 mod attempt;
+mod attempt_steps;
+mod copy_monitor;
+mod copy_slot;
 mod feedback;
 mod fence;
 mod handover;
@@ -23,6 +27,7 @@ mod operator;
 mod picture;
 mod promoting;
 mod quarantine;
+mod readers;
 mod reopen;
 mod replay;
 mod rows;
@@ -61,7 +66,9 @@ use crate::timers::{Timers, Wakeup};
 use crate::turns::Turns;
 use crate::violation::Violation;
 
-use attempt::{AttemptOp, CopyRun, Step};
+use adopt::Adoptions;
+use attempt::CopyRun;
+use attempt_steps::{AttemptOp, Step};
 use fence::Fences;
 use health::Health;
 use heartbeat::Heartbeats;
@@ -188,6 +195,11 @@ pub struct Pipeline<R> {
     copies: BTreeMap<TableId, CopyRun<R>>,
     /// How often in a row the rewrite guard ended an attempt (K-27).
     guard_repeats: BTreeMap<TableId, u32>,
+    adoptions: Adoptions,
+    /// Whether the server ends a slot that no session streams from (K-29).
+    idle_slot_timeout: bool,
+    /// End of the server's WAL as the monitor saw it last (K-22).
+    wal_end: Option<Lsn>,
 
     main_budget: MainBudget,
     heartbeats: Heartbeats,
@@ -259,6 +271,9 @@ impl<R> Pipeline<R> {
             jobs: VecDeque::new(),
             copies: BTreeMap::new(),
             guard_repeats: BTreeMap::new(),
+            adoptions: Adoptions::default(),
+            idle_slot_timeout: false,
+            wal_end: None,
             main_budget: MainBudget::default(),
             heartbeats: Heartbeats::default(),
             health: Health::default(),
@@ -321,8 +336,17 @@ impl<R> Pipeline<R> {
     pub fn gate(&self, stream: StreamId) -> Gate {
         match stream {
             StreamId::Main => self.main.gate,
-            StreamId::Copy(table) => self.copies.get(&table).map_or(Gate::Closed, CopyRun::gate),
+            StreamId::Copy(table) => {
+                self.copies.get(&table).map_or(Gate::Closed, CopyRun::stream_gate)
+            }
         }
+    }
+
+    /// Whether more rows of the table's snapshot may be read. Differs from the gate of its private
+    /// stream only while that stream runs to keep its slot alive (K-29).
+    #[must_use]
+    pub fn rows_gate(&self, table: TableId) -> Gate {
+        self.copies.get(&table).map_or(Gate::Closed, CopyRun::gate)
     }
 
     fn route(&mut self, input: Input<R>) -> Result<(), Violation> {
@@ -423,6 +447,7 @@ impl<R> Pipeline<R> {
             // Settling looks at the clock by itself: these only make it happen in time.
             Wakeup::Batch
             | Wakeup::Flush(_)
+            | Wakeup::Copy(_)
             | Wakeup::WriteRetry
             | Wakeup::Fence
             | Wakeup::FencePause
@@ -437,7 +462,7 @@ impl<R> Pipeline<R> {
             Wakeup::Distance => self.distance_due(),
             Wakeup::Until => self.until_due(),
             Wakeup::MainRetry => self.main_retry_due(),
-            Wakeup::CopyMonitor => (),
+            Wakeup::CopyMonitor => self.report_copies(),
         }
     }
 

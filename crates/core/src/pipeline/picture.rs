@@ -1,7 +1,8 @@
 //! Draws the view.
 
 use super::Pipeline;
-use super::attempt::{CopyRun, Step};
+use super::attempt::CopyRun;
+use super::attempt_steps::Step;
 use crate::view::{CopyView, Positions, TableView, View};
 
 impl<R> Pipeline<R> {
@@ -39,7 +40,11 @@ fn copy_view<R>(run: &CopyRun<R>) -> CopyView {
     CopyView {
         attempt: run.number,
         step: match run.step {
-            Step::AwaitSave(_) | Step::Preparing | Step::BeginDue | Step::Beginning => "preparing",
+            Step::AwaitSave(_)
+            | Step::SlotBusy
+            | Step::Preparing
+            | Step::BeginDue
+            | Step::Beginning => "preparing",
             Step::Reading => "reading",
             Step::FinishDue
             | Step::Finishing
@@ -47,7 +52,11 @@ fn copy_view<R>(run: &CopyRun<R>) -> CopyView {
             | Step::Flushing
             | Step::ClosingReaders => "finishing",
             Step::Replaying => "replaying",
-            Step::HandedOver(_) | Step::Ending | Step::Closing => "closing",
+            Step::HandedOver(_)
+            | Step::Ending
+            | Step::Closing
+            | Step::SlotLeft
+            | Step::DroppingSlot => "closing",
         },
         rows: run.rows_total(),
         bytes: run.bytes_total(),

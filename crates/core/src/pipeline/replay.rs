@@ -1,17 +1,17 @@
 //! The private replay of one table (group W, beside the fence): its stream from the cutoff on, until
 //! the table can be handed over.
 
-use super::attempt::{AttemptOp, CopyRun};
+use super::Pipeline;
+use super::attempt::CopyRun;
+use super::attempt_steps::AttemptOp;
 use super::main_stream::misplaced_ddl;
 use super::schema::schema_rules;
-use super::{Pipeline, Step};
 use crate::effect::Work;
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::ids::{Lane, Session, StreamId, TableId};
 use crate::projection::{self, Dispatched, Reach};
 use crate::record::Policy;
-use crate::source::SourceSeen;
 use crate::stream::Stream;
 use crate::violation::Violation;
 
@@ -24,8 +24,8 @@ impl<R> Pipeline<R> {
     ) -> Result<(), Violation> {
         let now = self.now;
         let Some(run) = self.copies.get_mut(&table) else { return Ok(()) };
-        let replaying = run.step == Step::Replaying;
-        let stream = run.stream.as_mut().filter(|stream| replaying && stream.session == session);
+        let over = run.is_over();
+        let stream = run.stream.as_mut().filter(|stream| !over && stream.session == session);
         let Some(stream) = stream else { return Ok(()) };
         let wants = stream.take_in(events, now)?;
         let session = stream.session;
@@ -45,23 +45,10 @@ impl<R> Pipeline<R> {
     pub(super) fn private_ended(&mut self, table: TableId, session: Session, fault: Fault) {
         let Some(mut run) = self.copies.remove(&table) else { return };
         let current = run.stream.as_ref().is_some_and(|stream| stream.session == session);
-        if current && run.step == Step::Replaying {
+        if current && !run.is_over() {
             self.fail_attempt(&mut run, fault);
         }
         self.copies.insert(table, run);
-    }
-
-    pub(super) fn private_open(
-        &mut self,
-        run: &mut CopyRun<R>,
-        seen: &SourceSeen,
-    ) -> Result<(), Fault> {
-        self.check_seen(seen)?;
-        if let Some(stream) = &mut run.stream {
-            stream.open = true;
-            stream.heard = self.now;
-        }
-        Ok(())
     }
 
     /// W-02, W-03, W-08, W-09.
@@ -100,7 +87,7 @@ impl<R> Pipeline<R> {
             | self.offer_private(run)
     }
 
-    fn open_private(&mut self, run: &mut CopyRun<R>) {
+    pub(super) fn open_private(&mut self, run: &mut CopyRun<R>) {
         let (session, from) = (self.next_session(), run.cutoff);
         let id = StreamId::Copy(run.table);
         run.stream = Some(Stream::new(id, session, from, self.now));

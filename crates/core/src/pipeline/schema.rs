@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::attempt::{AttemptOp, CopyRun};
+use super::attempt::CopyRun;
+use super::attempt_steps::AttemptOp;
 use super::{Pipeline, Purpose};
 use crate::batch::Batch;
 use crate::config::Config;

@@ -352,6 +352,7 @@ impl<R> Pipeline<R> {
         self.timers.set(Wakeup::Monitor, self.now.after(SLOT_MONITOR));
         self.checkpoint_saved_at = self.now;
         self.wait_for_retries();
+        self.begin_adoptions();
         let (epoch, from) = (self.epoch(), self.main.started_at);
         self.report(Notice::Streaming { epoch, from });
         if core::mem::take(&mut self.listing_is_stale) {

@@ -116,12 +116,13 @@ impl<R> Pipeline<R> {
     }
 
     /// every complete transaction is dispatched, durable, saved; no attempt is left.
-    fn is_drained(&self, stop: Stop) -> bool {
+    fn is_drained(&mut self, stop: Stop) -> bool {
         let idle = self.pending.is_empty() && self.copies.is_empty();
         match stop.drains {
             Drains::Nothing => idle && !self.ledger.is_saving(),
             Drains::Lane | Drains::Queue => {
-                idle && self.main.queue.commits() == 0
+                // What waits for adoptions is not dispatched; the next start reads it again (K-18).
+                idle && (self.main.queue.commits() == 0 || self.awaits_adoptions())
                     && self.main_lane.is_settled()
                     && !self.ledger.is_dirty()
                     && !self.ledger.is_saving()

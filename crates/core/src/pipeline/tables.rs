@@ -109,13 +109,14 @@ impl<R> Pipeline<R> {
     pub(super) fn withdraw(&mut self, table: TableId) {
         self.catchup.remove(&table);
         if self.owned.remove(&table).is_some() {
+            self.note_exact(table, self.main.frontier);
             self.strip_main_lane();
         }
         self.timers.clear(Wakeup::Retry(table));
         self.jobs.retain(|(other, _)| *other != table);
         if let Some(mut run) = self.copies.remove(&table) {
             // One that has handed over is released because the table is not owned (H-02).
-            if !run.has_handed_over() && !run.is_ending() {
+            if !run.is_over() {
                 self.cancel_attempt(&mut run);
             }
             self.copies.insert(table, run);

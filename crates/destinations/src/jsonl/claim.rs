@@ -135,5 +135,5 @@ fn replace(place: &Path, owner: &Owner) -> io::Result<()> {
 
 fn manual(lines: &Path, problem: &str) -> DestinationError {
     let message = format!("file {}: {problem}", lines.display());
-    DestinationError::new(DestinationClass::Manual, message)
+    DestinationError::new(DestinationClass::Manual, message).of_the_sink()
 }

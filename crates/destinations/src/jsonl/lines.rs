@@ -6,7 +6,7 @@
 use std::io::Write as _;
 
 use bytes::Bytes;
-use walferry_core::batch::{Batch, ChangeBody, CopyBatch, CopyStart};
+use walferry_core::batch::{Batch, ChangeBody, CopyBatch, CopyMode, CopyStart};
 use walferry_core::event::RowKind;
 use walferry_core::fault::DestinationClass;
 use walferry_core::ids::{Attempt, TableId};
@@ -54,11 +54,21 @@ macro_rules! put {
     }};
 }
 
+/// The line that begins an attempt, with or without a copy.
 pub(super) fn copy_begin(out: &mut Vec<u8>, start: &CopyStart) -> Result<(), DestinationError> {
     let shape = Shape::new(&start.schema, start.attempt);
-    out.extend_from_slice(b"{\"op\":\"copy_begin\",");
+    let op = match start.mode {
+        CopyMode::Fresh | CopyMode::Recopy { .. } => "copy_begin",
+        CopyMode::Adopt { .. } => "adopt",
+    };
+    put!(out, "{{\"op\":\"{op}\",");
     out.extend_from_slice(&shape.head);
-    put!(out, ",\"cutoff\":\"{}\",\"columns\":[", start.cutoff);
+    match start.mode {
+        CopyMode::Fresh | CopyMode::Recopy { .. } => put!(out, ",\"cutoff\":\"{}\"", start.cutoff),
+        CopyMode::Adopt { previous: Some(previous) } => put!(out, ",\"previous\":{previous}"),
+        CopyMode::Adopt { previous: None } => out.extend_from_slice(b",\"previous\":null"),
+    }
+    out.extend_from_slice(b",\"columns\":[");
     for (index, column) in start.schema.columns.iter().enumerate() {
         if index > 0 {
             out.push(b',');

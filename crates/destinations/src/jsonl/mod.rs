@@ -7,6 +7,7 @@
 //! | `copy_begin` | `schema`, `table`, `oid`, `attempt`, `cutoff`, `columns`: name, type OID, key flag |
 //! | `read` (a copied row) | `schema`, `table`, `oid`, `attempt`, `sequence`, `row`, `key`, `after` |
 //! | `copy_end` | `oid`, `attempt`, `sequences` |
+//! | `adopt` | `schema`, `table`, `oid`, `attempt`, `previous`, `columns`: as in `copy_begin` |
 //! | `insert`, `update`, `delete` | `schema`, `table`, `oid`, `attempt`, `lsn`, `ordinal`, `time`, `key`, `before`, `after`, `unchanged` |
 //! | `truncate` | `schema`, `table`, `oid`, `attempt`, `lsn`, `ordinal`, `time`, `cascade`, `restart_identity` |
 //! | `message` | `lsn`, `time`, `message_lsn`, `prefix`, `content` (or `content_hex`, if it is not UTF-8) |
@@ -19,7 +20,8 @@
 //!
 //! **Replays.** After a crash lines come again. A reader drops what it has seen: a change by
 //! (`oid`, `lsn`, `ordinal`), a copied row by (`oid`, `attempt`, `sequence`, `row`). A
-//! `copy_begin` makes everything before it of the same `oid` void, as does a higher `attempt`.
+//! `copy_begin` makes everything before it of the same `oid` void, as does a higher `attempt`;
+//! behind an `adopt`, which begins an attempt without a copy, what was valid before stays so.
 //!
 //! **Values.** bool, int2, int4, int8, oid and finite floats are JSON literals with exactly the
 //! source's digits. int8 may exceed 2^53: the text is exact, and readers that make a double of it

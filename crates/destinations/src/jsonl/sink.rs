@@ -107,7 +107,7 @@ impl Sink {
             }
             Out::Stream(_) => "standard output: an earlier write failed".to_owned(),
         };
-        Err(DestinationError::new(DestinationClass::Manual, message))
+        Err(DestinationError::new(DestinationClass::Manual, message).of_the_sink())
     }
 }
 
@@ -129,7 +129,7 @@ fn look(path: &Path) -> Result<(), DestinationError> {
         return Ok(());
     };
     let message = format!("file {}: {problem}", path.display());
-    Err(DestinationError::new(DestinationClass::Manual, message))
+    Err(DestinationError::new(DestinationClass::Manual, message).of_the_sink())
 }
 
 /// Cuts off what follows the last newline. Returns the length that is left.
@@ -175,5 +175,5 @@ pub(super) fn failed(path: &Path, doing: &str, error: io::Error) -> DestinationE
     ];
     let next = steps.iter().find(|(kind, _)| *kind == error.kind()).map_or("", |(_, next)| next);
     let message = format!("file {}: cannot {doing}{next}", path.display());
-    DestinationError::new(DestinationClass::Manual, message).caused_by(error)
+    DestinationError::new(DestinationClass::Manual, message).caused_by(error).of_the_sink()
 }

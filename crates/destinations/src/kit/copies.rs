@@ -105,3 +105,42 @@ pub(super) async fn foreign_rows<S: Subject>(subject: &S) -> Result<(), Failure>
     require(said, step, format!("says only {:?}", error.message))?;
     holds(subject, step, &schema, &[planted])
 }
+
+/// CT-12, DS-05: the rows stay, whoever wrote them, and so does the watermark of the attempt before.
+pub(super) async fn adopted_rows<S: Subject>(subject: &S) -> Result<(), Failure> {
+    let mut source = Source::new();
+    // Of another pipeline's life, so that the case before does not matter.
+    let _unused = source.table("unused", ReplicaIdentity::Default);
+    let table = source.table("adopted", ReplicaIdentity::Default);
+    let empty = source.table("adopted and empty", ReplicaIdentity::Default);
+    let planted = subject.plant(&source.schema(table));
+    source.unseen(table, |rows| rows.extend(planted));
+    let mut run = Run::start(subject, Epoch(2)).await?;
+    for table in [table, empty] {
+        let start = source.adopt(table, run.epoch);
+        must("begin_copy that adopts", run.destination.begin_copy(start).await)?;
+    }
+    run.expect("after the adoption", &source, &[table, empty]).await?;
+    for id in [1, 2, 3] {
+        source.commit(|t| {
+            t.insert(table, row(id, "new", ""));
+            t.insert(empty, row(id, "new", ""));
+        });
+    }
+    source.commit(|t| {
+        t.update(table, 1, row(1, "changed", ""), &[]);
+        t.delete(table, 2);
+    });
+    run.write(source.batches(0..source.events(), 2, run.epoch, |_| true)).await?;
+    run.expect("its changes", &source, &[table, empty]).await?;
+    for again in ["in the same process", "after a crash"] {
+        let start = source.adopt(table, run.epoch);
+        must("begin_copy that adopts again", run.destination.begin_copy(start).await)?;
+        let step = format!("after an adoption of what was adopted, {again}");
+        run.expect(&step, &source, &[table, empty]).await?;
+        run.write(source.batches(0..source.events(), 3, run.epoch, |_| true)).await?;
+        run.expect(&format!("{step}, all changes once more"), &source, &[table, empty]).await?;
+        run = run.crash().await?;
+    }
+    Ok(())
+}

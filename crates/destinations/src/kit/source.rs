@@ -179,6 +179,17 @@ impl Source {
         CopyStart { table, attempt, epoch, mode, schema, cutoff }
     }
 
+    /// Starts the next attempt of a table as an adoption (K-18): what `begin_copy` is called with.
+    pub fn adopt(&mut self, table: TableId, epoch: Epoch) -> CopyStart {
+        let start = self.begin(table, epoch);
+        let previous = match start.mode {
+            CopyMode::Fresh => None,
+            CopyMode::Recopy { previous } => Some(previous),
+            CopyMode::Adopt { previous } => previous,
+        };
+        CopyStart { mode: CopyMode::Adopt { previous }, ..start }
+    }
+
     /// The present rows as the batches of a copy, `rows_max` rows in each.
     #[must_use]
     pub fn copy(&self, start: &CopyStart, rows_max: usize) -> Vec<Arc<CopyBatch<Bytes>>> {

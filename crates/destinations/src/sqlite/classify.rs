@@ -15,9 +15,29 @@ const TRANSIENT: DestinationClass = DestinationClass::Transient { retry_after: N
 pub(super) fn error(file: &Path, doing: &str, error: Error) -> DestinationError {
     let code = error.sqlite_error().map(|error| error.extended_code & 0xFF);
     let (class, problem, next) = meaning(code);
+    let whole_sink = code.is_some_and(is_of_the_file);
     let next = if next.is_empty() { String::new() } else { format!("; {next}") };
     let message = format!("sqlite file {}: cannot {doing}: {problem}{next}", file.display());
-    DestinationError::new(class, message).caused_by(error)
+    let error = DestinationError::new(class, message).caused_by(error);
+    if whole_sink { error.of_the_sink() } else { error }
+}
+
+/// Whether a primary result code speaks of the file, its disk or its locks: then every table fails.
+const fn is_of_the_file(code: i32) -> bool {
+    matches!(
+        code,
+        ffi::SQLITE_BUSY
+            | ffi::SQLITE_LOCKED
+            | ffi::SQLITE_PROTOCOL
+            | ffi::SQLITE_NOMEM
+            | ffi::SQLITE_FULL
+            | ffi::SQLITE_IOERR
+            | ffi::SQLITE_CANTOPEN
+            | ffi::SQLITE_READONLY
+            | ffi::SQLITE_PERM
+            | ffi::SQLITE_CORRUPT
+            | ffi::SQLITE_NOTADB
+    )
 }
 
 /// Whether a statement ran into a constraint of its table.
@@ -98,6 +118,8 @@ mod tests {
             assert_eq!(error.class, class, "{code}");
             assert!(error.message.starts_with("sqlite file /data/a.db: cannot commit: "));
             assert!(error.source.is_some());
+            let of_a_table = code == ffi::SQLITE_TOOBIG;
+            assert_eq!(error.whole_sink, !of_a_table, "{code}");
         }
     }
 }

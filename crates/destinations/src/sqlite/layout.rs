@@ -28,6 +28,8 @@ pub(super) enum Mode {
 pub(super) struct ColumnLayout {
     /// Quoted name.
     pub(super) name: String,
+    /// The name as it is.
+    pub(super) plain: String,
     /// How its values are stored.
     pub(super) class: Class,
     /// Part of the primary key.
@@ -109,6 +111,7 @@ impl Layout {
             .iter()
             .map(|column| ColumnLayout {
                 name: quote(&column.name),
+                plain: column.name.clone(),
                 class: Class::of(column.type_oid),
                 key: mode == Mode::Keyed && column.key,
             })

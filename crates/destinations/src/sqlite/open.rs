@@ -50,7 +50,7 @@ pub(super) fn open(file: &Path, claim: &Claim) -> Result<Connection, Destination
              local file system",
             file.display()
         );
-        return Err(DestinationError::new(DestinationClass::Manual, message));
+        return Err(DestinationError::new(DestinationClass::Manual, message).of_the_sink());
     }
     connection
         .execute_batch(&format!(
@@ -67,7 +67,7 @@ pub(super) fn open(file: &Path, claim: &Claim) -> Result<Connection, Destination
 fn look(file: &Path) -> Result<(), DestinationError> {
     let manual = |problem: String| {
         let message = format!("sqlite file {}: {problem}", file.display());
-        Err(DestinationError::new(DestinationClass::Manual, message))
+        Err(DestinationError::new(DestinationClass::Manual, message).of_the_sink())
     };
     if file.is_dir() {
         return manual("it is a folder; name a file in it".to_owned());
@@ -158,7 +158,7 @@ fn allowed(
 ) -> Result<(), DestinationError> {
     let refuse = |class, problem: String| {
         let message = format!("sqlite file {}: {problem}", file.display());
-        Err(DestinationError::new(class, message))
+        Err(DestinationError::new(class, message).of_the_sink())
     };
     if format > FORMAT {
         return refuse(

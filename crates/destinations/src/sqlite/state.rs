@@ -51,7 +51,7 @@ pub(super) fn load(
                  all tables again into a new file",
                 file.display()
             );
-            DestinationError::new(DestinationClass::Manual, message)
+            DestinationError::new(DestinationClass::Manual, message).of_the_sink()
         })?);
     }
     Ok(states)

@@ -4,7 +4,7 @@
 //! leaves either the old attempt or an empty target of the new one.
 
 use rusqlite::params;
-use walferry_core::batch::CopyStart;
+use walferry_core::batch::{CopyMode, CopyStart};
 use walferry_core::fault::DestinationClass;
 use walferry_core::ids::TableId;
 
@@ -47,7 +47,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Makes the target exist and empty. Returns its new state and tables that are no more.
+    /// Makes the target exist, empty unless it is adopted. Returns its new state and tables that are
+    /// no more.
     fn prepare_target(
         &mut self,
         start: &CopyStart,
@@ -79,13 +80,32 @@ impl Session<'_> {
             replaced.push(other.table);
             ours = true;
         }
-        let stale_target = known.map(|known| known.target).filter(|_| !ours);
-        self.replace(start.table, layout, &name, ours, stale_target).map_err(|error| match error {
+        let adopted = match start.mode {
+            CopyMode::Fresh | CopyMode::Recopy { .. } => None,
+            CopyMode::Adopt { previous } => Some(previous),
+        };
+        // The rows hold the events up to the watermark of the attempt before, whichever that was.
+        let watermark = adopted.flatten().and(known.as_ref()).and_then(|known| known.watermark);
+        let prepared = if adopted.is_some() {
+            self.adopt(layout)
+        } else {
+            let stale_target = known.map(|known| known.target).filter(|_| !ours);
+            self.replace(start.table, layout, &name, ours, stale_target)
+        };
+        prepared.map_err(|error| match error {
             Refusal::Sql(error) => {
                 let doing = format!("prepare the table of {name}");
                 classify::error(self.file, &doing, error).on_table(start.table)
             }
             Refusal::NotEmpty => self.not_empty(start.table, layout, &name),
+            Refusal::Lacks { column } => {
+                let target = quote(&layout.target);
+                let problem = format!(
+                    "cannot adopt {name}: {target} has no column {column}; add it, or let the table \
+                     be copied (setting copy)"
+                );
+                self.on_table(MANUAL, start.table, &problem)
+            }
             Refusal::Taken { kind } => {
                 let target = quote(&layout.target);
                 let problem = format!(
@@ -101,8 +121,8 @@ impl Session<'_> {
             target: layout.target.clone(),
             shape: layout.shape(),
             attempt: start.attempt,
-            complete: false,
-            watermark: None,
+            complete: adopted.is_some(),
+            watermark,
             sequences: Ranges::default(),
         };
         let saved = replaced
@@ -111,7 +131,8 @@ impl Session<'_> {
                 let sql = "DELETE FROM _walferry_tables WHERE oid = ?1";
                 self.connection.execute(sql, params![table.0]).map(drop)
             })
-            .and_then(|()| state.insert(self.connection));
+            .and_then(|()| state.insert(self.connection))
+            .and_then(|()| state.update(self.connection));
         saved.map_err(|error| {
             classify::error(self.file, &format!("save the state of {name}"), error)
                 .on_table(start.table)
@@ -175,6 +196,27 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Leaves the rows as they are (K-18), whoever made the table. It needs a place for each column.
+    fn adopt(&self, layout: &Layout) -> Result<(), Refusal> {
+        match self.kind_of(&layout.target)? {
+            None => self.connection.execute_batch(&layout.create())?,
+            Some((kind, _)) if kind != "table" => return Err(Refusal::Taken { kind }),
+            Some(_) => {
+                let sql = "SELECT EXISTS (SELECT 1 FROM pragma_table_info(?1) \
+                           WHERE name = ?2 COLLATE NOCASE)";
+                let mut has = self.connection.prepare_cached(sql)?;
+                for column in &layout.columns {
+                    let known: bool =
+                        has.query_row(params![layout.target, column.plain], |row| row.get(0))?;
+                    if !known {
+                        return Err(Refusal::Lacks { column: column.name.clone() });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// What stands under a name: its kind and SQL.
     fn kind_of(&self, target: &str) -> rusqlite::Result<Option<(String, String)>> {
         let sql = "SELECT type, ifnull(sql, '') FROM sqlite_master \
@@ -190,6 +232,7 @@ enum Refusal {
     Sql(rusqlite::Error),
     NotEmpty,
     Taken { kind: String },
+    Lacks { column: String },
 }
 
 impl From<rusqlite::Error> for Refusal {

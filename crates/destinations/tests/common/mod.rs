@@ -89,17 +89,22 @@ impl Subject for Jsonl {
         let lines = self.lines();
         let lines: Vec<&Value> =
             lines.iter().filter(|line| line["oid"] == schema.table.0).collect();
-        let latest = lines.iter().filter_map(|line| line["attempt"].as_u64()).max()?;
-        let begun = lines.iter().rposition(|line| line["op"] == "copy_begin")?;
+        let is = |line: &&Value, op: &str| line["op"] == op;
+        lines.iter().find(|line| is(line, "copy_begin") || is(line, "adopt"))?;
+        let begun = lines.iter().rposition(|line| is(line, "copy_begin")).unwrap_or(0);
         let mut rows: Vec<Value> = Vec::new();
         let mut seen = HashSet::new();
+        let mut attempt = &Value::Null;
         for line in lines.into_iter().skip(begun) {
-            if line["attempt"] != latest {
+            if is(&line, "copy_begin") || is(&line, "adopt") {
+                attempt = &line["attempt"];
+            }
+            if line["attempt"] != *attempt {
                 continue;
             }
             let id = match line["op"].as_str().unwrap() {
                 "read" => format!("{} {}", line["sequence"], line["row"]),
-                "copy_begin" | "copy_end" => continue,
+                "copy_begin" | "copy_end" | "adopt" => continue,
                 _ => format!("{} {} of a stream", line["lsn"], line["ordinal"]),
             };
             if !seen.insert(id) {

@@ -241,7 +241,7 @@ fn a_kept_connection_is_opened_again_after_it_ended() {
         // An error of the server does not end it.
         let pids = "SELECT count(DISTINCT pid) FROM pg_stat_activity \
                     WHERE application_name = 'walferry:main'";
-        let fault = source.create_slot("Not-A-Name").await.unwrap_err();
+        let fault = source.create_slot("Not-A-Name", false).await.unwrap_err();
         assert_eq!(fault.kind, FaultKind::Server { code: SqlState(*b"42602") });
         assert!(fault.message.contains("Not-A-Name"), "{fault}");
         source.identify().await.unwrap();

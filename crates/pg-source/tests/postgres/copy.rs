@@ -10,9 +10,9 @@ use walferry_core::event::Event;
 use walferry_core::fault::{FaultKind, SqlState};
 use walferry_core::ids::TableId;
 use walferry_core::schema::{ReplicaIdentity, TableSchema};
-use walferry_core::source::ReaderFacts;
+use walferry_core::source::{BlockRange, ReaderFacts};
 use walferry_core::wire::CopyRows;
-use walferry_pg_source::{CopyAttempt, CopyBlock, Source};
+use walferry_pg_source::{CopyAttempt, CopyBlock, CopyRange, Source};
 
 use crate::support::{LIMIT, commits, events_until, oid, with_table, within};
 
@@ -23,9 +23,22 @@ async fn rows(
     schema: &TableSchema,
     filter: Option<&str>,
 ) -> Vec<String> {
+    part(attempt, whole(relation, schema, filter)).await
+}
+
+const fn whole<'a>(
+    relation: TableId,
+    schema: &'a TableSchema,
+    filter: Option<&'a str>,
+) -> CopyRange<'a> {
+    CopyRange { reader: 0, relation, blocks: BlockRange::ALL, schema, filter }
+}
+
+/// Rows of one range as text lines.
+pub(crate) async fn part(attempt: &CopyAttempt, range: CopyRange<'_>) -> Vec<String> {
     let (sink, mut blocks) = mpsc::channel::<CopyBlock>(4);
     let (_gate, open) = watch::channel(true);
-    let read = attempt.read_range(relation, schema, filter, sink, open);
+    let read = attempt.read_range(range, sink, open);
     let collect = async {
         let mut lines = Vec::new();
         while let Some(block) = blocks.recv().await {
@@ -66,8 +79,8 @@ fn no_slot_is_left(cluster: &Cluster) {
 }
 
 async fn opened(source: &Source, table: TableId) -> (CopyAttempt, ReaderFacts, TableSchema) {
-    let (attempt, _) = source.open_snapshot(table, "copy_1").await.unwrap();
-    let facts = attempt.open_reader().await.unwrap();
+    let (attempt, _) = source.open_snapshot(table, "copy_1", false).await.unwrap();
+    let facts = attempt.open_reader(0).await.unwrap();
     let schema = attempt.read_schema().await.unwrap().schema;
     (attempt, facts, schema)
 }
@@ -79,7 +92,7 @@ fn a_whole_attempt(major: u32) {
     let table = TableId(oid(&cluster, "t"));
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         cluster.psql("app", "INSERT INTO t VALUES (1, 'a'), (2, NULL), (3, E'tab\\t\\\\')");
-        let (attempt, snapshot) = source.open_snapshot(table, "copy_1").await.unwrap();
+        let (attempt, snapshot) = source.open_snapshot(table, "copy_1", false).await.unwrap();
         assert_eq!(snapshot.seen, source.identify().await.unwrap().seen);
         assert_eq!(
             (snapshot.slot.slot.as_str(), snapshot.slot.plugin.as_str()),
@@ -87,7 +100,7 @@ fn a_whole_attempt(major: u32) {
         );
         assert_eq!(slots(&cluster), "copy_1|t|t");
         cluster.psql("app", "INSERT INTO t VALUES (4, 'later')");
-        let facts = attempt.open_reader().await.unwrap();
+        let facts = attempt.open_reader(0).await.unwrap();
         assert_eq!(facts.seen, snapshot.seen);
         assert!(facts.published && facts.filter.is_none() && guard_is_content(&facts));
         assert_eq!((facts.heaps.len(), facts.heaps[0].relation), (1, table));
@@ -133,9 +146,9 @@ async fn what_happens_before_the_lock_is_in_the_facts() {
     let table = TableId(oid(&cluster, "t"));
     cluster.psql("app", "INSERT INTO t VALUES (1, 'a')");
     let after = async |sql: &str| {
-        let (attempt, _) = source.open_snapshot(table, "copy_1").await.unwrap();
+        let (attempt, _) = source.open_snapshot(table, "copy_1", false).await.unwrap();
         cluster.psql("app", sql);
-        let facts = attempt.open_reader().await.unwrap();
+        let facts = attempt.open_reader(0).await.unwrap();
         attempt.close().await.unwrap();
         facts
     };
@@ -163,14 +176,14 @@ async fn membership_is_read_inside_the_snapshot() {
     let alter = |what: &str| {
         cluster.psql("app", &format!("ALTER PUBLICATION \"Pub of \"\"it\"\"\" {what}"))
     };
-    let (attempt, _) = source.open_snapshot(table, "copy_1").await.unwrap();
+    let (attempt, _) = source.open_snapshot(table, "copy_1", false).await.unwrap();
     alter("DROP TABLE t");
-    let facts = attempt.open_reader().await.unwrap();
+    let facts = attempt.open_reader(0).await.unwrap();
     assert!(facts.published);
     attempt.close().await.unwrap();
-    let (attempt, _) = source.open_snapshot(table, "copy_2").await.unwrap();
+    let (attempt, _) = source.open_snapshot(table, "copy_2", false).await.unwrap();
     alter("ADD TABLE t");
-    let facts = attempt.open_reader().await.unwrap();
+    let facts = attempt.open_reader(0).await.unwrap();
     assert!(!facts.published);
     assert!(guard_is_content(&facts));
 }
@@ -194,12 +207,12 @@ fn lists_filters_and_keys(major: u32) {
         };
         let table = TableId(oid(&cluster, "w"));
         let check = async |expected: &[&str], filter: Option<&str>| {
-            let (attempt, snapshot) = source.open_snapshot(table, "copy_1").await.unwrap();
+            let (attempt, snapshot) = source.open_snapshot(table, "copy_1", false).await.unwrap();
             cluster.psql(
                 "app",
                 "INSERT INTO w VALUES (9, 'nine', DEFAULT, 9) ; DELETE FROM w WHERE a = 9",
             );
-            let facts = attempt.open_reader().await.unwrap();
+            let facts = attempt.open_reader(0).await.unwrap();
             assert!(facts.published && guard_is_content(&facts));
             assert_eq!(facts.filter.as_deref(), filter);
             let schema = attempt.read_schema().await.unwrap().schema;
@@ -297,12 +310,12 @@ async fn column_grants_are_enough_and_row_security_is_not_passed_over() {
     attempt.close().await.unwrap();
     no_slot_is_left(&cluster);
     let table = TableId(oid(&cluster, "t"));
-    let (attempt, _) = source.open_snapshot(table, "copy_1").await.unwrap();
+    let (attempt, _) = source.open_snapshot(table, "copy_1", false).await.unwrap();
     let result = async {
-        attempt.open_reader().await?;
+        attempt.open_reader(0).await?;
         let schema = attempt.read_schema().await?.schema;
         let (sink, _blocks) = mpsc::channel(4);
-        attempt.read_range(table, &schema, None, sink, watch::channel(true).1).await
+        attempt.read_range(whole(table, &schema, None), sink, watch::channel(true).1).await
     };
     let fault = result.await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Server { code: SqlState(*b"42501") }, "{fault}");
@@ -317,7 +330,7 @@ async fn an_attempt_that_is_given_up_leaves_nothing() {
     cluster
         .psql("app", "INSERT INTO t SELECT i, repeat('x', 500) FROM generate_series(1, 200000) i");
     // Before the import.
-    let (attempt, _) = source.open_snapshot(table, "copy_1").await.unwrap();
+    let (attempt, _) = source.open_snapshot(table, "copy_1", false).await.unwrap();
     drop(attempt);
     no_slot_is_left(&cluster);
     // In the middle of COPY, by dropping everything.
@@ -325,7 +338,7 @@ async fn an_attempt_that_is_given_up_leaves_nothing() {
     let (sink, mut blocks) = mpsc::channel(1);
     let (_gate, open) = watch::channel(true);
     {
-        let mut read = Box::pin(attempt.read_range(table, &schema, None, sink, open));
+        let mut read = Box::pin(attempt.read_range(whole(table, &schema, None), sink, open));
         tokio::select! {
             _ = &mut read => panic!("nobody takes the rows"),
             block = blocks.recv() => assert!(block.unwrap().block.len() >= 64 << 10),
@@ -337,7 +350,7 @@ async fn an_attempt_that_is_given_up_leaves_nothing() {
     let (attempt, _, schema) = opened(&source, table).await;
     let (sink, _blocks) = mpsc::channel(1);
     let (gate, open) = watch::channel(false);
-    let read = attempt.read_range(table, &schema, None, sink, open);
+    let read = attempt.read_range(whole(table, &schema, None), sink, open);
     let close = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         within("the close", attempt.close()).await
@@ -348,10 +361,10 @@ async fn an_attempt_that_is_given_up_leaves_nothing() {
     drop(gate);
     no_slot_is_left(&cluster);
     // The exporter dies before the import.
-    let (attempt, _) = source.open_snapshot(table, "copy_1").await.unwrap();
+    let (attempt, _) = source.open_snapshot(table, "copy_1", false).await.unwrap();
     cluster.psql("app", "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots");
     no_slot_is_left(&cluster);
-    let fault = attempt.open_reader().await.unwrap_err();
+    let fault = attempt.open_reader(0).await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Server { code: SqlState(*b"22023") }, "{fault}");
     // And after it: the read goes on.
     drop(attempt);

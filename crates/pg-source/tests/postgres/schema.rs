@@ -34,8 +34,8 @@ fn a_table_is_described(major: u32) {
     let table = TableId(oid(&cluster, "t"));
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         cluster.psql("app", "INSERT INTO t VALUES (1, 'a')");
-        let (attempt, snapshot) = source.open_snapshot(table, "copy_1").await.unwrap();
-        attempt.open_reader().await.unwrap();
+        let (attempt, snapshot) = source.open_snapshot(table, "copy_1", false).await.unwrap();
+        attempt.open_reader(0).await.unwrap();
         let copied = attempt.read_schema().await.unwrap().schema;
         attempt.close().await.unwrap();
         let found = described(&source, table).await;
@@ -160,7 +160,7 @@ fn relation_shows_the_table_of_its_time(major: u32) {
     let cluster = skip::require(major);
     let source = with_table(&cluster);
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let from = source.create_slot("main_1").await.unwrap().consistent;
+        let from = source.create_slot("main_1", false).await.unwrap().consistent;
         cluster.psql("app", "INSERT INTO t VALUES (1, 'a')");
         alter(&cluster, "RENAME note TO old; ALTER TABLE t ADD note int");
         cluster.psql("app", "INSERT INTO t VALUES (2, 'b', 3)");
@@ -191,7 +191,7 @@ fn a_schema_message_comes_before_its_rows(major: u32) {
     let source = with_table(&cluster);
     let table = oid(&cluster, "t");
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let from = source.create_slot("main_1").await.unwrap().consistent;
+        let from = source.create_slot("main_1", false).await.unwrap().consistent;
         let message = format!(
             r#"{{"command":"ALTER TABLE","schema":"public","table":"t","oid":{table},
                "identity":{{"replica_identity":"f"}},

@@ -12,7 +12,7 @@ fn created_seen_and_dropped(major: u32) {
     let cluster = skip::require(major);
     let source = with_table(&cluster);
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let created = source.create_slot("main_1").await.unwrap();
+        let created = source.create_slot("main_1", false).await.unwrap();
         assert_eq!((created.slot.as_str(), created.plugin.as_str()), ("main_1", "pgoutput"));
         let report = source.inspect_slot("main_1").await.unwrap();
         let slot = report.slot.unwrap();
@@ -33,7 +33,7 @@ fn created_seen_and_dropped(major: u32) {
         let all = source.list_slots("").await.unwrap();
         assert!(all.iter().any(|slot| slot.name == "mainx1" && !slot.logical));
 
-        let fault = source.create_slot("main_1").await.unwrap_err();
+        let fault = source.create_slot("main_1", false).await.unwrap_err();
         assert_eq!(fault.kind, FaultKind::Server { code: SqlState(*b"42710") });
         assert!(fault.message.contains("main_1"), "{fault}");
 
@@ -64,7 +64,7 @@ async fn a_creation_that_is_given_up_leaves_no_slot() {
     // An open transaction with an id holds the creation up.
     cluster.psql("app", "BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'holds';");
     let creating = source.clone();
-    let task = tokio::spawn(async move { creating.create_slot("waits").await });
+    let task = tokio::spawn(async move { creating.create_slot("waits", false).await });
     let blockers = loop {
         let blockers = source.read_blockers("waits").await.unwrap();
         if !blockers.is_empty() {
@@ -89,7 +89,8 @@ async fn a_creation_that_is_given_up_leaves_no_slot() {
     cluster.psql("app", "BEGIN; INSERT INTO t VALUES (2); PREPARE TRANSACTION 'holds';");
     let creating = source.clone();
     let table = walferry_core::ids::TableId(oid(&cluster, "t"));
-    let task = tokio::spawn(async move { creating.open_snapshot(table, "waits").await.map(drop) });
+    let task =
+        tokio::spawn(async move { creating.open_snapshot(table, "waits", false).await.map(drop) });
     while source.read_blockers("waits").await.unwrap().is_empty() {}
     task.abort();
     let gone = async {
@@ -100,7 +101,7 @@ async fn a_creation_that_is_given_up_leaves_no_slot() {
     crate::support::within("the unfinished temporary slot to go", gone).await;
     cluster.psql("app", "ROLLBACK PREPARED 'holds'");
     // The command connection is a new one and works.
-    source.create_slot("works").await.unwrap();
+    source.create_slot("works", false).await.unwrap();
 }
 
 // T-01, T-11, PG-20

@@ -34,7 +34,7 @@ fn every_kind_of_change_arrives(major: u32) {
     let cluster = skip::require(major);
     let source = with_table(&cluster);
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let created = source.create_slot("s").await.unwrap();
+        let created = source.create_slot("s", false).await.unwrap();
         cluster.psql(
             "app",
             "BEGIN; INSERT INTO t VALUES (1, 'a'), (2, NULL); UPDATE t SET note = 'b' WHERE id = 1; \
@@ -80,7 +80,7 @@ async fn feedback_flows_while_the_gate_is_closed_and_the_channel_full() {
     let cluster = skip::config(15).setting("wal_sender_timeout", "1s").start();
     let source = with_table(&cluster);
     cluster.psql("app", "CREATE TABLE unpublished AS SELECT generate_series(1, 20000) AS i");
-    let created = source.create_slot("s").await.unwrap();
+    let created = source.create_slot("s", false).await.unwrap();
     let sql = "INSERT INTO t SELECT i, repeat('x', 400) FROM unpublished";
     cluster.psql("app", sql);
     let (_, stream, mut messages) = source.open_stream("s", created.consistent).await.unwrap();
@@ -110,7 +110,7 @@ async fn feedback_flows_while_the_gate_is_closed_and_the_channel_full() {
 async fn a_stream_closes_whatever_stands_in_its_way() {
     let cluster = skip::require(15);
     let source = with_table(&cluster);
-    let created = source.create_slot("s").await.unwrap();
+    let created = source.create_slot("s", false).await.unwrap();
     cluster
         .psql("app", "INSERT INTO t SELECT i, repeat('x', 200) FROM generate_series(1, 100000) i");
     let free = || {
@@ -151,7 +151,7 @@ async fn a_stream_closes_whatever_stands_in_its_way() {
 async fn endings_are_told_after_the_last_event() {
     let mut cluster = skip::require(15);
     let source = with_table(&cluster);
-    let created = source.create_slot("s").await.unwrap();
+    let created = source.create_slot("s", false).await.unwrap();
     let (_, _stream, mut messages) = source.open_stream("s", created.consistent).await.unwrap();
     cluster.psql("app", "INSERT INTO t VALUES (1, 'a')");
     events_until(&mut messages, "the commit", |events| commits(events) == 1).await;
@@ -178,7 +178,7 @@ async fn endings_are_told_after_the_last_event() {
 async fn the_servers_error_ends_the_stream_with_its_words() {
     let cluster = skip::require(15);
     let source = with_table(&cluster);
-    let created = source.create_slot("s").await.unwrap();
+    let created = source.create_slot("s", false).await.unwrap();
     cluster.psql("app", "DROP PUBLICATION \"Pub of \"\"it\"\"\"; INSERT INTO t VALUES (1, 'a')");
     let (_, _stream, mut messages) = source.open_stream("s", created.consistent).await.unwrap();
     let fault = end_of(&mut messages).await;
@@ -199,7 +199,7 @@ async fn rows_larger_than_every_buffer_pass_and_those_above_the_limit_do_not() {
         let url = format!("{}?sslmode={mode}", cluster.url("app"));
         let source = source_at(&url);
         let slot = format!("s_{mode}");
-        let created = source.create_slot(&slot).await.unwrap();
+        let created = source.create_slot(&slot, false).await.unwrap();
         cluster.psql("app", "TRUNCATE t; INSERT INTO t VALUES (1, repeat('0123456789', 1000000))");
         cluster.psql("app", "INSERT INTO t SELECT i, 'small' FROM generate_series(2, 5001) i");
         let (_, stream, mut messages) =
@@ -239,7 +239,7 @@ async fn positions_of_keepalives_follow_unpublished_traffic() {
     let cluster = skip::require(15);
     let source = with_table(&cluster);
     cluster.psql("app", "CREATE TABLE unpublished(a int)");
-    let created = source.create_slot("s").await.unwrap();
+    let created = source.create_slot("s", false).await.unwrap();
     let (_, stream, mut messages) = source.open_stream("s", created.consistent).await.unwrap();
     cluster.psql("app", "INSERT INTO unpublished SELECT generate_series(1, 1000)");
     let target = source.read_wal_position().await.unwrap();

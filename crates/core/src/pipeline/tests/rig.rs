@@ -246,6 +246,7 @@ impl Rig {
                     in_recovery: false,
                     wal_level: "logical".to_owned(),
                     copy_slot_risks: Vec::new(),
+                    idle_slot_timeout: false,
                 });
             }
             Work::ListPublication => return Answer::Publication(self.listing()),

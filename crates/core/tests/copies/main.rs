@@ -1,0 +1,15 @@
+//! Copies through the two enums of the boundary: readers, repeated batches, adoption, persistent
+//! copy slots, reports.
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test looks for few of many kinds of work, and one that cannot go on has failed"
+)]
+
+mod adopt;
+mod readers;
+mod repeated;
+mod script;
+mod slots;
