@@ -23,6 +23,8 @@ macro_rules! on_servers {
 
 mod connect;
 mod copy;
+mod failover;
+mod ranges;
 mod skip;
 mod slots;
 mod stream;
