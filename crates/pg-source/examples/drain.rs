@@ -17,7 +17,8 @@ use tokio::sync::{mpsc, watch};
 use walferry_core::event::Event;
 use walferry_core::ids::TableId;
 use walferry_core::lsn::Position;
-use walferry_pg_source::{Source, SourceConfig, SourceOptions, StreamMessage};
+use walferry_core::source::BlockRange;
+use walferry_pg_source::{CopyRange, Source, SourceConfig, SourceOptions, StreamMessage};
 
 /// User and system time of this process, in seconds. The kernel counts in hundredths.
 fn cpu() -> (f64, f64) {
@@ -85,8 +86,8 @@ async fn stream(source: Source, slot: &str) -> Result<(), Box<dyn Error>> {
 }
 
 async fn copy(source: Source, table: TableId) -> Result<(), Box<dyn Error>> {
-    let (attempt, _) = source.open_snapshot(table, "drain").await?;
-    let facts = attempt.open_reader().await?;
+    let (attempt, _) = source.open_snapshot(table, "drain", false).await?;
+    let facts = attempt.open_reader(0).await?;
     let schema = attempt.read_schema().await?.schema;
     let (sink, mut blocks) = mpsc::channel(8);
     let (_gate, open) = watch::channel(true);
@@ -95,7 +96,9 @@ async fn copy(source: Source, table: TableId) -> Result<(), Box<dyn Error>> {
         for heap in &facts.heaps {
             let (sink, open) = (sink.clone(), open.clone());
             let filter = facts.filter.as_deref();
-            attempt.read_range(heap.relation, &schema, filter, sink, open).await?;
+            let (relation, blocks, schema) = (heap.relation, BlockRange::ALL, &schema);
+            let range = CopyRange { reader: 0, relation, blocks, schema, filter };
+            attempt.read_range(range, sink, open).await?;
         }
         drop(sink);
         Ok::<_, Box<dyn Error>>(())

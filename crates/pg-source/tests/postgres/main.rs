@@ -23,6 +23,8 @@ macro_rules! on_servers {
 
 mod connect;
 mod copy;
+mod failover;
+mod ranges;
 mod schema;
 mod skip;
 mod slots;
