@@ -77,7 +77,8 @@ impl Fences {
 impl<R> Pipeline<R> {
     /// What W-13 and L-07 leave to main. A transaction that is dispatched in part is finished first.
     pub(super) const fn main_permit(&self) -> Permit {
-        let held = if self.main.is_inside_transaction() { Permit::ToBoundary } else { Permit::Held };
+        let held =
+            if self.main.is_inside_transaction() { Permit::ToBoundary } else { Permit::Held };
         if self.fence.is_closed() {
             return held;
         }
@@ -107,9 +108,8 @@ impl<R> Pipeline<R> {
             })
         });
         let turns = &self.fence.turns;
-        let next = near.min_by_key(|run| {
-            (turns.get(&run.table).map_or(0, |turn| turn.served), run.table)
-        });
+        let next =
+            near.min_by_key(|run| (turns.get(&run.table).map_or(0, |turn| turn.served), run.table));
         let Some(table) = next.map(|run| run.table) else { return false };
         self.fence.served += 1;
         let fence_ms = self.config.limits.fence_ms;
@@ -121,6 +121,10 @@ impl<R> Pipeline<R> {
 
     fn settle_closed_fence(&mut self, closed: Closed) -> bool {
         let Closed { table, since } = closed;
+        if !self.main.open {
+            self.open_fence(FenceEnd::Interrupted);
+            return true;
+        }
         match self.copies.get(&table).map(|run| run.step) {
             Some(Step::Replaying) => (),
             Some(Step::HandedOver(_)) => {
@@ -198,7 +202,8 @@ impl<R> Pipeline<R> {
         self.report(Notice::FenceOpened { table, held, why });
     }
 
-    /// W-15, L-07: main re-opens, or the run stops or starts over: fence and hold end.
+    /// W-15, L-07: the run stops, or starts over: fence and hold end. They end by themselves when the
+    /// main stream is lost.
     pub(super) fn interrupt_holds(&mut self) {
         self.open_fence(FenceEnd::Interrupted);
         self.end_hold(false);
@@ -240,12 +245,18 @@ impl<R> Pipeline<R> {
         if !self.life.moves_data() {
             return;
         }
-        assert!(self.life.is_running(), "a fence is closed although the run does not stream (Q-01)");
+        assert!(
+            self.life.is_running(),
+            "a fence is closed although the run does not stream (Q-01)"
+        );
         let permit = self.hold.permit(Permit::Held);
         assert_eq!(permit, Permit::Free, "a fence in a hold (L-07)");
         let bound = self.fence.bound(table, self.config.limits.fence_ms);
         assert!(bound <= Duration::from_millis(self.config.limits.fence_ms_max), "W-16");
         let held = since.map_or(Duration::ZERO, |since| self.now.since(since));
-        assert!(held < bound, "main is held for {held:?} for table {table}, at most {bound:?} (W-I2)");
+        assert!(
+            held < bound,
+            "main is held for {held:?} for table {table}, at most {bound:?} (W-I2)"
+        );
     }
 }

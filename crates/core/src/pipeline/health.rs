@@ -14,7 +14,9 @@ use crate::timers::Wakeup;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
     /// A call on the main lane.
-    MainCall { flush: bool },
+    MainCall {
+        flush: bool,
+    },
     /// A failed batch of main waits for its next try.
     MainRetry,
     /// A batch of main that is not offered yet, or a debt that is not flushed yet.
@@ -130,14 +132,16 @@ impl<R> Pipeline<R> {
                 "the destination does not answer a write of changes".to_owned()
             }
             Waits::MainCall { flush: true } => "the destination does not answer a flush".to_owned(),
-            Waits::MainRetry => "the destination refuses changes, they are offered again".to_owned(),
+            Waits::MainRetry => {
+                "the destination refuses changes, they are offered again".to_owned()
+            }
             Waits::MainBatch => "changes wait for their turn at the destination".to_owned(),
             Waits::Save => "the state is not saved".to_owned(),
             Waits::Table(table) => {
-                let name = self.ledger.table(table).map_or_else(
-                    || format!("table {table}"),
-                    |entry| entry.name.clone(),
-                );
+                let name = self
+                    .ledger
+                    .table(table)
+                    .map_or_else(|| format!("table {table}"), |entry| entry.name.clone());
                 format!("the destination does not answer for the copy of {name}")
             }
             Waits::MainGate => "the memory of the main stream is used up".to_owned(),

@@ -84,8 +84,9 @@ impl<R> Pipeline<R> {
 
     /// Called when nothing else can move.
     pub(super) fn settle_hold(&mut self) -> bool {
-        if self.hold.until().is_some_and(|until| self.now >= until) {
-            self.end_hold(true);
+        let expired = self.hold.until().is_some_and(|until| self.now >= until);
+        if expired || (self.hold.is_on() && !self.main.open) {
+            self.end_hold(expired);
             return true;
         }
         match self.hold {
@@ -101,9 +102,7 @@ impl<R> Pipeline<R> {
                 self.report(Notice::Held { at: self.main.dispatched });
                 true
             }
-            Hold::Advancing { to, until }
-                if self.has_advanced() && self.main_lane.is_settled() =>
-            {
+            Hold::Advancing { to, until } if self.has_advanced() && self.main_lane.is_settled() => {
                 self.hold = Hold::Held { until };
                 self.report(Notice::Advanced { to });
                 true

@@ -33,11 +33,11 @@ impl<R> Pipeline<R> {
 
 /// The delay that a destination asks for (DS-10).
 pub(super) const fn least_delay(kind: &FaultKind) -> Option<Duration> {
-    match kind {
-        FaultKind::Destination { class: DestinationClass::Transient { retry_after } }
-        | FaultKind::FlushFailed { class: DestinationClass::Transient { retry_after } } => {
-            *retry_after
-        }
-        _ => None,
+    if let FaultKind::Destination { class: DestinationClass::Transient { retry_after } }
+    | FaultKind::FlushFailed { class: DestinationClass::Transient { retry_after } } = kind
+    {
+        *retry_after
+    } else {
+        None
     }
 }

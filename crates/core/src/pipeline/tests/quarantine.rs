@@ -26,7 +26,9 @@ fn a_table_at_fault_is_set_aside_and_the_others_go_on() {
         rig.commit(120, &[A]);
         rig.commit(130, &[B]);
         rig.fail(is_main_write, destination(class, only(&[A])));
-        assert!(matches!(rig.phase(A), Some(Phase::Errored { policy: found, .. }) if found == policy));
+        assert!(
+            matches!(rig.phase(A), Some(Phase::Errored { policy: found, .. }) if found == policy)
+        );
         assert!(rig.has_noticed(|n| *n == Notice::Quarantined { table: A }));
         rig.settle();
         let tables: Vec<_> = rig.offered.iter().map(|batch| tables_of(batch)).collect();
@@ -169,6 +171,23 @@ fn events_of_an_older_attempt_are_not_offered_again() {
     let of_a = of_a.or_else(|| rig.offered[2].tables.iter().find(|entry| entry.table == A));
     assert_eq!(of_a.map(|entry| entry.attempt), Some(Attempt(3)), "the new event stays");
     assert_eq!(rig.pipeline.view().held_bytes, 0);
+}
+
+// the same for a table that left while the write was in flight
+#[test]
+fn what_left_during_the_write_is_not_offered_again() {
+    for class in [TRANSIENT, DestinationClass::Manual] {
+        let mut rig = Rig::streaming(&[A, B], |_| ());
+        rig.commit(110, &[A, B]);
+        rig.request(Request::Resync(A));
+        rig.settle_but(is_main_write);
+        rig.fail(is_main_write, destination(class, only(&[A])));
+        rig.live(7_000);
+        assert_eq!(tables_of(&rig.offered[1]), [B], "{class:?}");
+        assert!(
+            rig.ended.is_none() && !rig.has_noticed(|n| matches!(n, Notice::Quarantined { .. }))
+        );
+    }
 }
 
 // K-16: begin_copy waits for a write of main that holds events of the table
