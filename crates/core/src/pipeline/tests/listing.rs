@@ -164,9 +164,9 @@ fn a_table_leaves_while_it_waits_for_a_copy_place() {
     rig.settle_but(reads);
     for there in [false, true] {
         if there {
-            publish(&mut rig, B)
+            publish(&mut rig, B);
         } else {
-            withdraw(&mut rig, B)
+            withdraw(&mut rig, B);
         }
         rig.head += 50;
         rig.wait(10_000);
