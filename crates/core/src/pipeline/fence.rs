@@ -65,6 +65,11 @@ impl Fences {
         self.closed.is_some()
     }
 
+    /// W-16: a handover resets how long a fence of the table may last.
+    pub(super) fn handed_over(&mut self, table: TableId) {
+        self.turns.remove(&table);
+    }
+
     fn is_for(&self, table: TableId) -> bool {
         self.closed.is_some_and(|closed| closed.table == table)
     }
@@ -182,16 +187,13 @@ impl<R> Pipeline<R> {
         let Some(Closed { table, since }) = self.fence.closed.take() else { return };
         self.timers.clear(Wakeup::Fence);
         match why {
-            FenceEnd::HandedOver => {
-                self.fence.turns.remove(&table);
-            }
             FenceEnd::Expired => {
                 let fence_ms_max = self.config.limits.fence_ms_max;
                 if let Some(turn) = self.fence.turns.get_mut(&table) {
                     turn.fence_ms = turn.fence_ms.saturating_mul(2).min(fence_ms_max);
                 }
             }
-            FenceEnd::AttemptOver | FenceEnd::Interrupted => (),
+            FenceEnd::HandedOver | FenceEnd::AttemptOver | FenceEnd::Interrupted => (),
         }
         let Some(since) = since else { return };
         let held = self.now.since(since);

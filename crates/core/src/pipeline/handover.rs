@@ -19,6 +19,7 @@ impl<R> Pipeline<R> {
         let ready = at == main_at;
         let Some(schema) = run.schema.clone() else { return };
         let table = run.table;
+        self.fence.handed_over(table);
         self.ledger.edit_table(table, |entry| {
             entry.phase =
                 if ready { Phase::Ready { handover: at } } else { Phase::Catchup { handover: at } };

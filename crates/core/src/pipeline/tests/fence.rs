@@ -97,6 +97,22 @@ fn a_fence_that_opens_by_time_doubles_and_leaves_main_free_as_long() {
     assert_eq!(lasted, [2_000, 4_000, 5_000, 5_000]);
 }
 
+// W-16: also a handover in the pause behind the fence
+#[test]
+fn a_handover_resets_how_long_a_fence_may_last() {
+    let mut rig = Rig::replaying(&[A], |_| ());
+    rig.live(2_000);
+    rig.stream(PRIVATE, transaction(120, &[A]));
+    rig.settle();
+    assert!(rig.phase(A).and_then(|phase| phase.handover()).is_some(), "in the pause");
+    rig.request(Request::Resync(A));
+    rig.settle_but(|work| matches!(work, Work::FinishCopy { .. }));
+    rig.commit(150, &[A]);
+    rig.settle();
+    rig.live(6_000);
+    assert_eq!(opened(&rig), [(A, 2_000, FenceEnd::Expired); 2]);
+}
+
 // W-13: a partly dispatched transaction is finished first; the hold begins behind it
 #[test]
 fn main_finishes_the_transaction_that_it_dispatched_in_part() {
