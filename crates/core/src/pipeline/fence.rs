@@ -65,6 +65,11 @@ impl Fences {
         self.closed.is_some()
     }
 
+    /// W-16: a handover resets how long a fence of the table may last.
+    pub(super) fn handed_over(&mut self, table: TableId) {
+        self.turns.remove(&table);
+    }
+
     fn is_for(&self, table: TableId) -> bool {
         self.closed.is_some_and(|closed| closed.table == table)
     }
@@ -121,6 +126,10 @@ impl<R> Pipeline<R> {
 
     fn settle_closed_fence(&mut self, closed: Closed) -> bool {
         let Closed { table, since } = closed;
+        if !self.main.open {
+            self.open_fence(FenceEnd::Interrupted);
+            return true;
+        }
         match self.copies.get(&table).map(|run| run.step) {
             Some(Step::Replaying) => (),
             Some(Step::HandedOver(_)) => {
@@ -181,16 +190,13 @@ impl<R> Pipeline<R> {
         let Some(Closed { table, since }) = self.fence.closed.take() else { return };
         self.timers.clear(Wakeup::Fence);
         match why {
-            FenceEnd::HandedOver => {
-                self.fence.turns.remove(&table);
-            }
             FenceEnd::Expired => {
                 let fence_ms_max = self.config.limits.fence_ms_max;
                 if let Some(turn) = self.fence.turns.get_mut(&table) {
                     turn.fence_ms = turn.fence_ms.saturating_mul(2).min(fence_ms_max);
                 }
             }
-            FenceEnd::AttemptOver | FenceEnd::Interrupted => (),
+            FenceEnd::HandedOver | FenceEnd::AttemptOver | FenceEnd::Interrupted => (),
         }
         let Some(since) = since else { return };
         let held = self.now.since(since);
@@ -201,7 +207,8 @@ impl<R> Pipeline<R> {
         self.report(Notice::FenceOpened { table, held, why });
     }
 
-    /// W-15, L-07: main re-opens, or the run stops or starts over: fence and hold end.
+    /// W-15, L-07: the run stops, or starts over: fence and hold end. They end by themselves when the
+    /// main stream is lost.
     pub(super) fn interrupt_holds(&mut self) {
         self.open_fence(FenceEnd::Interrupted);
         self.end_hold(false);

@@ -24,6 +24,7 @@ impl<R> Pipeline<R> {
         owned.from = at;
         owned.following.hand_over();
         let schema = Arc::clone(owned.following.history().newest());
+        self.fence.handed_over(table);
         self.ledger.edit_table(table, |entry| {
             entry.phase =
                 if ready { Phase::Ready { handover: at } } else { Phase::Catchup { handover: at } };

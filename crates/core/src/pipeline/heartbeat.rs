@@ -2,7 +2,9 @@
 //! that took.
 //!
 //! The core never looks inside a message, so the order tells which one came: the k-th written is the
-//! k-th seen. A message from before a re-opening comes again and is known by its transaction.
+//! k-th seen. A message from before a re-opening comes again and is known by its transaction. Heartbeats
+//! of another pipeline of the same database come as well: one of them may be taken for ours and make a
+//! single lag look shorter; with nothing of ours outstanding they are ignored.
 
 use core::time::Duration;
 use std::collections::VecDeque;

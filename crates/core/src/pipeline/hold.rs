@@ -84,8 +84,9 @@ impl<R> Pipeline<R> {
 
     /// Called when nothing else can move.
     pub(super) fn settle_hold(&mut self) -> bool {
-        if self.hold.until().is_some_and(|until| self.now >= until) {
-            self.end_hold(true);
+        let expired = self.hold.until().is_some_and(|until| self.now >= until);
+        if expired || (self.hold.is_on() && !self.main.open) {
+            self.end_hold(expired);
             return true;
         }
         match self.hold {

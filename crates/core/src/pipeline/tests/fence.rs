@@ -13,17 +13,19 @@ use crate::record::Phase;
 const PRIVATE: StreamId = StreamId::Copy(A);
 
 fn opened(rig: &Rig) -> Vec<(TableId, u128, FenceEnd)> {
-    let opened = rig.notices.iter().filter_map(|notice| match notice {
-        Notice::FenceOpened { table, held, why } => Some((*table, held.as_millis(), *why)),
-        _ => None,
+    let opened = rig.notices.iter().filter_map(|notice| {
+        if let Notice::FenceOpened { table, held, why } = notice {
+            Some((*table, held.as_millis(), *why))
+        } else {
+            None
+        }
     });
     opened.collect()
 }
 
 fn closed(rig: &Rig) -> Vec<TableId> {
-    let closed = rig.notices.iter().filter_map(|notice| match notice {
-        Notice::FenceClosed { table, .. } => Some(*table),
-        _ => None,
+    let closed = rig.notices.iter().filter_map(|notice| {
+        if let Notice::FenceClosed { table, .. } = notice { Some(*table) } else { None }
     });
     closed.collect()
 }
@@ -31,13 +33,15 @@ fn closed(rig: &Rig) -> Vec<TableId> {
 // W-13, W-14, W-15, A-14: main holds, the private stream is asked, the table passes and hands over
 #[test]
 fn main_holds_until_the_table_has_passed_it() {
-    let mut rig = Rig::replaying(&[A], |_| ());
+    let mut rig = Rig::replaying(&[A], |limits| limits.idle_checkpoint_ms = 1);
     assert!(rig.has_noticed(|n| *n == Notice::FenceClosed { table: A, at: at(121) }));
     assert_eq!(rig.asked, [PRIVATE], "a keepalive is asked for at once");
+    rig.keepalive(StreamId::Main, 125);
+    rig.live(10);
+    assert_eq!(rig.dispatched(), at(121), "no idle position is taken");
     rig.commit(130, &[A]);
-    rig.keepalive(StreamId::Main, 140);
-    rig.live(30);
-    assert_eq!(rig.dispatched(), at(121), "nothing is dispatched, no idle position is taken");
+    rig.live(20);
+    assert_eq!(rig.dispatched(), at(121), "nothing is dispatched");
     rig.stream(PRIVATE, transaction(120, &[A]));
     rig.settle();
     assert_eq!(rig.phase(A), Some(Phase::Ready { handover: at(121) }));
@@ -93,6 +97,22 @@ fn a_fence_that_opens_by_time_doubles_and_leaves_main_free_as_long() {
     assert_eq!(lasted, [2_000, 4_000, 5_000, 5_000]);
 }
 
+// W-16: also a handover in the pause behind the fence
+#[test]
+fn a_handover_resets_how_long_a_fence_may_last() {
+    let mut rig = Rig::replaying(&[A], |_| ());
+    rig.live(2_000);
+    rig.stream(PRIVATE, transaction(120, &[A]));
+    rig.settle();
+    assert!(rig.phase(A).and_then(|phase| phase.handover()).is_some(), "in the pause");
+    rig.request(Request::Resync(A));
+    rig.settle_but(|work| matches!(work, Work::FinishCopy { .. }));
+    rig.commit(150, &[A]);
+    rig.settle();
+    rig.live(6_000);
+    assert_eq!(opened(&rig), [(A, 2_000, FenceEnd::Expired); 2]);
+}
+
 // W-13: a partly dispatched transaction is finished first; the hold begins behind it
 #[test]
 fn main_finishes_the_transaction_that_it_dispatched_in_part() {
@@ -122,6 +142,13 @@ fn a_fence_opens_when_its_attempt_fails_and_when_the_run_stops() {
     let session = rig.session(PRIVATE);
     rig.handle(Input::StreamEnded { stream: PRIVATE, session, fault });
     assert_eq!(opened(&rig), [(A, 0, FenceEnd::AttemptOver)]);
+
+    let mut rig = Rig::replaying(&[A], |_| ());
+    let code = crate::fault::SqlState(*b"57P01");
+    let fault = Fault::found(Origin::Source, FaultKind::Server { code });
+    let session = rig.session(StreamId::Main);
+    rig.handle(Input::StreamEnded { stream: StreamId::Main, session, fault });
+    assert_eq!(opened(&rig), [(A, 0, FenceEnd::Interrupted)], "the main stream is lost");
 
     let mut rig = Rig::replaying(&[A], |_| ());
     rig.commit(130, &[]);

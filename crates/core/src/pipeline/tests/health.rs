@@ -1,5 +1,3 @@
-use core::time::Duration;
-
 use super::rig::{A, Rig, at, is_main_write, transaction};
 use crate::effect::Work;
 use crate::event::Event;
@@ -11,9 +9,8 @@ use crate::notice::Notice;
 use crate::record::Phase;
 
 fn heartbeats(rig: &Rig) -> Vec<u128> {
-    let seen = rig.notices.iter().filter_map(|notice| match notice {
-        Notice::HeartbeatSeen { lag } => Some(lag.as_millis()),
-        _ => None,
+    let seen = rig.notices.iter().filter_map(|notice| {
+        if let Notice::HeartbeatSeen { lag } = notice { Some(lag.as_millis()) } else { None }
     });
     seen.collect()
 }
@@ -41,9 +38,12 @@ fn beat(rig: &mut Rig, commit: u64) {
 fn heartbeats_measure_the_lag() {
     let mut rig = Rig::streaming(&[A], |limits| limits.heartbeat_ms = 1_000);
     rig.wait(1_000);
-    let written = rig.work.values().find_map(|work| match work {
-        Work::WriteHeartbeat { prefix, content } => Some((*prefix, content.clone())),
-        _ => None,
+    let written = rig.work.values().find_map(|work| {
+        if let Work::WriteHeartbeat { prefix, content } = work {
+            Some((*prefix, content.clone()))
+        } else {
+            None
+        }
     });
     assert_eq!(written, Some((HEARTBEAT_PREFIX, rig.now.0.to_string())));
     rig.settle();
@@ -56,6 +56,20 @@ fn heartbeats_measure_the_lag() {
     rig.settle();
     assert!(rig.offered.is_empty(), "not passed on");
     assert_eq!(rig.dispatched(), at(131));
+}
+
+// after a re-opening the same ones come again, and are not those that are waited for
+#[test]
+fn a_heartbeat_that_comes_again_is_not_counted_again() {
+    let mut rig = Rig::streaming(&[A], |limits| limits.heartbeat_ms = 1_000);
+    rig.live(1_000);
+    let commit = |lsn| CommitLsn(Lsn(lsn));
+    rig.pipeline.heartbeats_seen(vec![commit(110)]);
+    rig.live(1_000);
+    rig.pipeline.heartbeats_seen(vec![commit(110), commit(120)]);
+    rig.settle();
+    rig.wait(0);
+    assert_eq!(heartbeats(&rig).len(), 2);
 }
 
 // one that was not written shifts nothing
@@ -76,9 +90,8 @@ fn a_heartbeat_that_fails_is_not_waited_for() {
 }
 
 fn stalls(rig: &Rig) -> Vec<String> {
-    let causes = rig.notices.iter().filter_map(|notice| match notice {
-        Notice::Stalled { cause } => Some(cause.clone()),
-        _ => None,
+    let causes = rig.notices.iter().filter_map(|notice| {
+        if let Notice::Stalled { cause } = notice { Some(cause.clone()) } else { None }
     });
     causes.collect()
 }
@@ -132,7 +145,7 @@ fn a_table_in_catchup_does_not_wait_for_the_pace_of_an_idle_source() {
     }
     let Some(Phase::Catchup { handover }) = rig.phase(A) else { panic!("{:?}", rig.phase(A)) };
     rig.asked.clear();
-    rig.wait(Duration::from_millis(60).as_millis() as u64);
+    rig.wait(60);
     assert!(rig.asked.contains(&StreamId::Main), "main asks where the server is");
     rig.keepalive(StreamId::Main, 150);
     rig.settle();

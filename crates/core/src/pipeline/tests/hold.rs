@@ -6,7 +6,7 @@ use crate::lsn::{CommitLsn, Lsn};
 use crate::notice::Notice;
 
 fn held() -> Rig {
-    let mut rig = Rig::streaming(&[A], |_| ());
+    let mut rig = Rig::streaming(&[A], |limits| limits.idle_checkpoint_ms = 1);
     rig.commit(110, &[A]);
     rig.settle();
     rig.request(Request::Hold);
@@ -62,6 +62,7 @@ fn an_idle_server_is_asked_where_it_is() {
     rig.keepalive(StreamId::Main, 120);
     rig.settle();
     assert!(rig.has_noticed(|n| *n == Notice::Advanced { to: at(120) }));
+    rig.live(10);
     assert_eq!(rig.dispatched(), at(116), "no idle position is taken in a hold");
 }
 

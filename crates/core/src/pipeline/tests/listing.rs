@@ -19,9 +19,8 @@ fn withdraw(rig: &mut Rig, table: crate::ids::TableId) {
 }
 
 fn skipped(rig: &Rig) -> u64 {
-    let skipped = rig.notices.iter().map(|notice| match notice {
-        Notice::TombstoneSkipped { changes, .. } => *changes,
-        _ => 0,
+    let skipped = rig.notices.iter().map(|notice| {
+        if let Notice::TombstoneSkipped { changes, .. } = notice { *changes } else { 0 }
     });
     skipped.sum()
 }
@@ -123,6 +122,7 @@ fn a_table_that_is_not_listed() {
     rig.settle();
     assert!(rig.saved.as_ref().unwrap().tombstones.is_empty());
     rig.commit(210, &[B]);
+    assert!(rig.find(is_listing).is_none(), "the answer is remembered until the next listing");
     rig.live(10_100);
     assert!(rig.pipeline.ledger.record().tombstones.contains_key(&B));
 }
@@ -147,13 +147,34 @@ fn a_table_leaves_while_it_is_copied_and_comes_back() {
     assert_eq!(rig.phase(A), Some(Phase::Pending), "its old attempt is not closed");
     rig.finish(|work| matches!(work, Work::CloseCopy { .. }));
     rig.settle_but(|work| matches!(work, Work::BeginCopy(_)));
-    let mode = rig.work.values().find_map(|work| match work {
-        Work::BeginCopy(start) => Some(start.mode),
-        _ => None,
-    });
+    let mode = rig
+        .work
+        .values()
+        .find_map(|work| if let Work::BeginCopy(start) = work { Some(start.mode) } else { None });
     assert_eq!(mode, Some(CopyMode::Recopy { previous: Attempt(1) }));
     rig.settle();
     assert!(rig.phase(A).and_then(|phase| phase.handover()).is_some());
+}
+
+// T-I2: a table that waits for a copy place leaves the queue with the publication
+#[test]
+fn a_table_leaves_while_it_waits_for_a_copy_place() {
+    let mut rig = Rig::new(&[A, B], |limits| limits.copy_concurrency = 1);
+    let reads = |work: &Work<u32>| matches!(work, Work::ReadRange { .. });
+    rig.settle_but(reads);
+    for there in [false, true] {
+        if there {
+            publish(&mut rig, B);
+        } else {
+            withdraw(&mut rig, B);
+        }
+        rig.head += 50;
+        rig.wait(10_000);
+        rig.settle_but(reads);
+        assert_eq!(rig.phase(B), there.then_some(Phase::Pending));
+    }
+    rig.live(100);
+    assert!(rig.phase(B).and_then(|phase| phase.handover()).is_some());
 }
 
 // T-09, X-15: what is offered already stays, the others lose its events

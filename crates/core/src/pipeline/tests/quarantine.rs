@@ -173,6 +173,23 @@ fn events_of_an_older_attempt_are_not_offered_again() {
     assert_eq!(rig.pipeline.view().held_bytes, 0);
 }
 
+// the same for a table that left while the write was in flight
+#[test]
+fn what_left_during_the_write_is_not_offered_again() {
+    for class in [TRANSIENT, DestinationClass::Manual] {
+        let mut rig = Rig::streaming(&[A, B], |_| ());
+        rig.commit(110, &[A, B]);
+        rig.request(Request::Resync(A));
+        rig.settle_but(is_main_write);
+        rig.fail(is_main_write, destination(class, only(&[A])));
+        rig.live(7_000);
+        assert_eq!(tables_of(&rig.offered[1]), [B], "{class:?}");
+        assert!(
+            rig.ended.is_none() && !rig.has_noticed(|n| matches!(n, Notice::Quarantined { .. }))
+        );
+    }
+}
+
 // K-16: begin_copy waits for a write of main that holds events of the table
 #[test]
 fn a_copy_begins_behind_the_write_that_holds_its_events() {

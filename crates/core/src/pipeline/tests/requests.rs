@@ -7,9 +7,12 @@ use crate::notice::Notice;
 use crate::record::{Phase, Policy};
 
 fn refusals(rig: &Rig) -> Vec<&str> {
-    let refusals = rig.notices.iter().filter_map(|notice| match notice {
-        Notice::RequestRefused { reason, .. } => Some(reason.as_str()),
-        _ => None,
+    let refusals = rig.notices.iter().filter_map(|notice| {
+        if let Notice::RequestRefused { reason, .. } = notice {
+            Some(reason.as_str())
+        } else {
+            None
+        }
     });
     refusals.collect()
 }
