@@ -120,8 +120,8 @@ pub struct Pipeline<R> {
     owned: BTreeMap<TableId, Owned>,
     /// Tables in Catchup and their handovers (H-07).
     catchup: BTreeMap<TableId, Position>,
-    /// The table whose catalog read main dispatch waits for (D-08).
-    describing: Option<TableId>,
+    /// The table whose catalog read main dispatch waits for, in that session (D-08).
+    describing: Option<(Session, TableId)>,
     /// Owned tables with more than one schema (D-02).
     changing: BTreeSet<TableId>,
     /// Unknown tables already reported.

@@ -29,7 +29,6 @@ pub(super) fn schema_rules(config: &Config) -> Rules<'_> {
 
 impl<R> Pipeline<R> {
     /// Asks for a listing of the publication (T-03); one at a time.
-    #[expect(clippy::unused_self, clippy::needless_pass_by_ref_mut, reason = "T-03 fills it")]
     pub(super) fn want_listing(&mut self) {}
 
     /// A failure of the main scope: Y-02 decides what follows.
@@ -39,7 +38,9 @@ impl<R> Pipeline<R> {
 
     /// D-08: whether main dispatch waits for a catalog read. A table that has left main holds nobody.
     pub(super) fn is_main_held_by_schema(&self) -> bool {
-        self.describing.is_some_and(|table| self.owned.contains_key(&table))
+        self.describing.is_some_and(|(session, table)| {
+            session == self.main.session && self.owned.contains_key(&table)
+        })
     }
 
     /// What one dispatch of main found.
@@ -62,8 +63,9 @@ impl<R> Pipeline<R> {
             self.want_listing();
         }
         if let Some(table) = ask {
-            self.describing = Some(table);
-            let purpose = Purpose::DescribeMain { session: self.main.session, table };
+            let session = self.main.session;
+            self.describing = Some((session, table));
+            let purpose = Purpose::DescribeMain { session, table };
             let budget = Some(self.config.limits.query_ms);
             self.start(purpose, budget, Work::DescribeTable { table });
         }
@@ -77,7 +79,7 @@ impl<R> Pipeline<R> {
         table: TableId,
         result: Result<Answer, Fault>,
     ) -> Result<(), ()> {
-        if session != self.main.session || self.describing != Some(table) {
+        if session != self.main.session {
             return Ok(());
         }
         self.describing = None;
@@ -185,7 +187,7 @@ impl<R> Pipeline<R> {
 
     /// the main schemas go back to those of the record. The caller has let saves complete until
     /// the persisted checkpoint equals the frontier, and opens a new session there.
-    #[cfg_attr(not(test), expect(dead_code, reason = "X-13 calls it"))]
+    #[expect(dead_code, reason = "X-13 calls it")]
     pub(super) fn rewind_schemas(&mut self) {
         let checkpoint = self.ledger.record().checkpoint.unwrap_or_default();
         self.describing = None;
