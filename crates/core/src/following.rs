@@ -193,3 +193,104 @@ impl Following {
         self.answered = None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::TableId;
+    use crate::lsn::Lsn;
+    use crate::schema::{Column, RelationColumn, ReplicaIdentity};
+
+    const RULES: Rules<'static> =
+        Rules { support: SchemaSupport::ALL, silent_rewrite: Doubt::Recopy, publication: "app" };
+
+    fn schema(columns: &[(i16, &str)]) -> TableSchema {
+        let column = |&(number, name): &(i16, &str)| Column {
+            number,
+            name: name.to_owned(),
+            type_oid: 23,
+            modifier: -1,
+            not_null: false,
+            default: None,
+            key: number == 1,
+        };
+        TableSchema {
+            table: TableId(1),
+            namespace: "public".to_owned(),
+            name: "t".to_owned(),
+            identity: ReplicaIdentity::Default,
+            columns: columns.iter().map(column).collect(),
+            unpublished: Vec::new(),
+            storage: Some(7),
+        }
+    }
+
+    fn announced(schema: &TableSchema) -> Arc<Relation> {
+        let column = |column: &Column| RelationColumn {
+            key: column.key,
+            name: column.name.clone(),
+            type_oid: column.type_oid,
+            modifier: column.modifier,
+        };
+        Arc::new(Relation {
+            table: schema.table,
+            namespace: schema.namespace.clone(),
+            name: schema.name.clone(),
+            identity: schema.identity,
+            columns: schema.columns.iter().map(column).collect(),
+        })
+    }
+
+    fn key(commit: u64) -> EventKey {
+        EventKey { commit: CommitLsn(Lsn(commit)), ordinal: 0 }
+    }
+
+    // D-08, DS-21, K-18: below the position of an adopted schema a row keeps its own shape
+    #[test]
+    fn a_row_older_than_the_schema_keeps_its_shape_without_a_change() {
+        let adopted = Arc::new(schema(&[(1, "id"), (2, "a"), (3, "b")]));
+        let mut following = Following::new(key(20), Arc::clone(&adopted));
+        let narrow = announced(&schema(&[(1, "id"), (2, "a")]));
+        for commit in [10, 19] {
+            let Shape::Older(shape) = following.shape(&narrow, key(commit), &RULES) else {
+                panic!("commit {commit}")
+            };
+            assert!(shape.agrees_with(&narrow));
+        }
+        let now = announced(&adopted);
+        assert!(matches!(following.shape(&now, key(15), &RULES), Shape::Newest));
+        assert_eq!(following.history().newest(), &adopted);
+        assert!(matches!(following.shape(&narrow, key(20), &RULES), Shape::Ask), "not older");
+    }
+
+    // D-08: an answer counts for the announcement that was asked about, and for no other
+    #[test]
+    fn an_answer_belongs_to_its_announcement() {
+        let mut following = Following::new(key(1), Arc::new(schema(&[(1, "id"), (2, "a")])));
+        let wide = announced(&schema(&[(1, "id"), (2, "a"), (3, "b")]));
+        following.answer(Arc::clone(&wide), None);
+        let again = Arc::new(Relation::clone(&wide));
+        assert!(matches!(following.shape(&again, key(5), &RULES), Shape::Ask));
+        let Shape::Changed(found) = following.shape(&wide, key(5), &RULES) else { panic!() };
+        assert_eq!(found.silent, ["b"]);
+        assert!(matches!(following.shape(&wide, key(5), &RULES), Shape::Newest));
+    }
+
+    // X-13, D-05: a message from behind the restart position comes again, one from before does not
+    #[test]
+    fn a_rewind_keeps_the_messages_that_do_not_come_again() {
+        let told = schema(&[(1, "id"), (2, "z")]);
+        let message = DdlMessage {
+            command: "ALTER TABLE".to_owned(),
+            publication: None,
+            schema: Arc::new(told.clone()),
+        };
+        for (restart, asks) in [(6, false), (5, true)] {
+            let mut following = Following::new(key(1), Arc::new(schema(&[(1, "id"), (2, "a")])));
+            following.tell(CommitLsn(Lsn(5)), Arc::new(message.clone()));
+            following.rewind(Position(Lsn(restart)));
+            let shape = following.shape(&announced(&told), key(9), &RULES);
+            assert_eq!(matches!(shape, Shape::Ask), asks, "{shape:?}");
+        }
+    }
+}

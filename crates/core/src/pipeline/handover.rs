@@ -23,13 +23,17 @@ impl<R> Pipeline<R> {
         // D-10: main goes on with the newest private schema.
         owned.from = at;
         owned.following.hand_over();
-        let schema = Arc::clone(owned.following.history().newest());
+        let history = owned.following.history();
+        let schema = Arc::clone(history.newest());
+        // An adopted schema was read later than the rows that main owns from here on (K-18).
+        let schema_from = Position(history.newest_position().commit.0);
+        let schema_from = (schema_from > at).then_some(schema_from);
         self.fence.handed_over(table);
         self.ledger.edit_table(table, |entry| {
             entry.phase =
                 if ready { Phase::Ready { handover: at } } else { Phase::Catchup { handover: at } };
             entry.schema = Some(schema);
-            entry.schema_from = None;
+            entry.schema_from = schema_from;
             entry.tries = 0;
             entry.deaths = 0;
         });

@@ -183,8 +183,8 @@ pub struct Pipeline<R> {
     copy_batch: fn(&Batch<R>) -> Batch<R>,
     fence: Fences,
     hold: Hold,
-    /// The table whose catalog read main dispatch waits for (D-08).
-    describing: Option<TableId>,
+    /// The table whose catalog read main dispatch waits for, in that session (D-08).
+    describing: Option<(Session, TableId)>,
     /// Owned tables with more than one schema (D-02).
     changing: BTreeSet<TableId>,
     /// When the checkpoint was saved last.

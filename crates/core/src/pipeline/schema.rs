@@ -30,7 +30,9 @@ pub(super) fn schema_rules(config: &Config) -> Rules<'_> {
 impl<R> Pipeline<R> {
     /// D-08: whether main dispatch waits for a catalog read. A table that has left main holds nobody.
     pub(super) fn is_main_held_by_schema(&self) -> bool {
-        self.describing.is_some_and(|table| self.owned.contains_key(&table))
+        self.describing.is_some_and(|(session, table)| {
+            session == self.main.session && self.owned.contains_key(&table)
+        })
     }
 
     /// What one dispatch of main found.
@@ -53,8 +55,9 @@ impl<R> Pipeline<R> {
             self.request_listing();
         }
         if let Some(table) = ask {
-            self.describing = Some(table);
-            let purpose = Purpose::DescribeMain { session: self.main.session, table };
+            let session = self.main.session;
+            self.describing = Some((session, table));
+            let purpose = Purpose::DescribeMain { session, table };
             let budget = Some(self.config.limits.query_ms);
             self.start(purpose, budget, Work::DescribeTable { table });
         }
@@ -68,7 +71,7 @@ impl<R> Pipeline<R> {
         table: TableId,
         result: Result<Answer, Fault>,
     ) -> Result<(), ()> {
-        if session != self.main.session || self.describing != Some(table) {
+        if session != self.main.session {
             return Ok(());
         }
         self.describing = None;
