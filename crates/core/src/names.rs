@@ -83,6 +83,8 @@ pub fn message_id(identity: &Identity, commit: CommitLsn, lsn: Lsn) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     // N-02, N-F3
@@ -94,6 +96,7 @@ mod tests {
         assert!(!is_main_slot("a_b", &slot.to_uppercase()));
         assert!(!is_main_slot("a_b", &slot[..slot.len() - 1]));
         assert!(!is_main_slot("a_b", &format!("{slot}0")));
+        walferry_coverage::reached("N-F3");
     }
 
     // N-I1, N-F2
@@ -103,6 +106,7 @@ mod tests {
         assert!(valid_slot(&main));
         assert!(valid_slot(&copy_slot(&main, Attempt(u64::MAX))));
         assert_eq!(copy_slot_prefix(&main).len(), 39);
+        walferry_coverage::reached("N-F2");
     }
 
     // N-I3
@@ -110,6 +114,28 @@ mod tests {
     fn copy_slots_of_two_pipelines_do_not_mix() {
         let (a, b) = (main_slot("x", [1; 12]), main_slot("x", [2; 12]));
         assert!(!copy_slot(&a, Attempt(1)).starts_with(&copy_slot_prefix(&b)));
+        walferry_coverage::reached("N-I3");
+    }
+
+    proptest! {
+        // N-I1, N-I3
+        #[test]
+        fn every_slot_name_is_valid_and_belongs_to_one_pipeline(
+            prefix in "[a-z0-9_]{1,32}", other in "[a-z0-9_]{1,32}",
+            nonces: ([u8; 12], [u8; 12]), attempt: u64,
+        ) {
+            prop_assume!(valid_prefix(&prefix) && valid_prefix(&other));
+            let (a, b) = (main_slot(&prefix, nonces.0), main_slot(&other, nonces.1));
+            let copy = copy_slot(&a, Attempt(attempt));
+            for slot in [&a, &copy] {
+                let alphabet = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+                prop_assert!((1..=63).contains(&slot.len()) && slot.bytes().all(alphabet));
+            }
+            prop_assert!(copy.starts_with(&copy_slot_prefix(&a)));
+            prop_assert_eq!(copy.starts_with(&copy_slot_prefix(&b)), a == b);
+            walferry_coverage::reached("N-I1");
+            walferry_coverage::reached("N-I3");
+        }
     }
 
     // N-06

@@ -249,6 +249,7 @@ mod tests {
             assert_eq!(decide(&kind, Place::Attempt), attempt, "{kind:?} in an attempt");
             assert_eq!(decide(&kind, Place::Main), main, "{kind:?} on main");
         }
+        walferry_coverage::reached("E-I1");
     }
 
     // Y-05
@@ -284,5 +285,6 @@ mod tests {
         let one = (1..20).map(|n| delay(&limits, &[1; 20], 7, n)).collect::<Vec<_>>();
         let other = (1..20).map(|n| delay(&limits, &[2; 20], 7, n)).collect::<Vec<_>>();
         assert_ne!(one, other);
+        walferry_coverage::reached("Y-I4");
     }
 }

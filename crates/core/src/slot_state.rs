@@ -161,5 +161,6 @@ mod tests {
         for other in others {
             assert!(differs(&ours, &other).is_some(), "{other:?}");
         }
+        walferry_coverage::reached("S-I2");
     }
 }

@@ -175,6 +175,7 @@ mod tests {
         for end in 0..md5.len() {
             assert_eq!(AuthRequest::parse(&md5.slice(..end)), None);
         }
+        walferry_coverage::reached("A-I3");
     }
 
     #[test]

@@ -209,6 +209,8 @@ mod tests {
             longer.push(byte);
             assert!(decode::<Snapshot>(&longer, path()).is_err(), "{byte} added");
         }
+        walferry_coverage::reached("R-I1");
+        walferry_coverage::reached("R-F6");
     }
 
     // the format decides before anything else is looked at
@@ -258,6 +260,7 @@ mod tests {
             let bytes = encoded(record.clone());
             let decoded = decode::<Snapshot>(&bytes, path()).unwrap();
             prop_assert_eq!(decoded.body, Snapshot { sequence: 7, record });
+            walferry_coverage::reached("R-I1");
         }
 
         // R-I1
@@ -276,6 +279,7 @@ mod tests {
             prop_assert!(decode::<Snapshot>(&bytes[..at], path()).is_err());
             let longer = [bytes.as_slice(), rest.as_slice()].concat();
             prop_assert!(decode::<Snapshot>(&longer, path()).is_err());
+            walferry_coverage::reached("R-I1");
         }
 
         #[test]

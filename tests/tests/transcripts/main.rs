@@ -3,6 +3,7 @@
 
 mod copies;
 mod failures;
+mod identity;
 mod stage;
 mod startup;
 mod stop;
