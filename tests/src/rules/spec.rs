@@ -36,7 +36,7 @@ impl fmt::Display for Id {
             Kind::Invariant => 'I',
             Kind::Fault => 'F',
         };
-        write!(f, "{}-{kind}{}", self.group, self.number)
+        f.pad(&format!("{}-{kind}{}", self.group, self.number))
     }
 }
 
