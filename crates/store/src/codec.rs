@@ -160,6 +160,13 @@ fn header<T: Body>(format: u32, length: usize, sum: &str) -> String {
     format!("{} {format} {length} {sum}\n", T::MAGIC)
 }
 
+/// Any body with the header that makes it a whole file.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn framed<T: Body>(body: &[u8]) -> Vec<u8> {
+    let sum = hex::encode(Sha256::digest(body));
+    [header::<T>(FORMAT, body.len(), &sum).as_bytes(), body].concat()
+}
+
 fn excerpt(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "nothing (the file is empty)".to_owned();
