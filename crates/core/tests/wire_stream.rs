@@ -274,6 +274,23 @@ proptest! {
         walferry_coverage::reached("A-I3");
     }
 
+    // N-I5: a session that starts later knows other relations and gives the same keys
+    #[test]
+    fn a_session_that_starts_later_gives_the_same_keys(
+        sent in transactions(), from: prop::sample::Index,
+    ) {
+        let stream = send(&sent);
+        let skipped = send(&sent[..from.index(sent.len() + 1)]);
+        let keys = |bytes: &[u8]| {
+            let (mut events, _) = decode(bytes, &[]);
+            events.retain(|event| !matches!(event, Event::Relation(_)));
+            events
+        };
+        let expected = keys(&stream).split_off(keys(&skipped).len());
+        prop_assert_eq!(keys(&stream[skipped.len()..]), expected);
+        walferry_coverage::reached("N-I5");
+    }
+
     // A-I3: without its last bytes a stream only waits for them
     #[test]
     fn a_truncated_stream_is_a_shorter_one(sent in transactions(), end: prop::sample::Index) {

@@ -160,6 +160,7 @@ mod tests {
             let error = error.unwrap_err().to_string();
             assert!(error.starts_with("unexpected answer during q"), "{error}");
         }
+        walferry_coverage::reached("S-F3");
     }
 
     // A-I3

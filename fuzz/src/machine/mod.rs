@@ -183,20 +183,18 @@ impl Machine {
             self.end(op, Err(Fault::new(Origin::Source, FaultKind::Stopped, "")));
             return;
         }
-        let result = match &work {
-            Work::Save { record, .. } => {
-                self.saved = Some((**record).clone());
-                Ok(Answer::Done)
+        if let Work::Save { record, .. } = &work {
+            self.saved = Some((**record).clone());
+        }
+        let result = match self.server.perform(&work, choices) {
+            Ok(Answer::Written(_)) if choices.below(2) == 1 => {
+                Ok(Answer::Written(Durability::Accepted))
             }
-            Work::WriteRows(_) | Work::FinishCopy { .. } | Work::WriteChanges(_) => {
-                let durable = [Durability::Accepted, Durability::Durable][choices.index(2)];
-                Ok(Answer::Written(durable))
+            Ok(Answer::RangeRead(_)) => {
+                let found = self.process.as_ref().and_then(|process| process.working.get(&op));
+                Ok(Answer::RangeRead(RangeFacts { rows: found.map_or(0, |found| found.rows) }))
             }
-            Work::ReadRange { .. } => {
-                let rows = self.process.as_ref().and_then(|process| process.working.get(&op));
-                Ok(Answer::RangeRead(RangeFacts { rows: rows.map_or(0, |found| found.rows) }))
-            }
-            work => self.server.perform(work, choices),
+            result => result,
         };
         self.end(op, result);
     }

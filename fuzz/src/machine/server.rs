@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use walferry_core::batch::Durability;
 use walferry_core::effect::Work;
 use walferry_core::event::{Event, RowKind, TruncateFlags};
 use walferry_core::fault::{Fault, FaultKind, Origin, SqlState};
@@ -93,7 +94,9 @@ impl Server {
     }
 
     pub(super) fn confirm(&mut self, stream: StreamId, session: Session, position: Position) {
-        let Some(sender) = self.senders.get(&stream).filter(|s| s.session == session) else { return };
+        let Some(sender) = self.senders.get(&stream).filter(|s| s.session == session) else {
+            return;
+        };
         if let Some(slot) = self.slots.get_mut(&sender.slot) {
             slot.confirmed = slot.confirmed.max(position);
         }
@@ -159,10 +162,9 @@ impl Server {
                 missing: Vec::new(),
                 position: self.head,
             })),
-            Work::Monitor { slot } => Answer::Monitored(MonitorFacts {
-                wal_end: self.head.0,
-                slot: self.slot(slot),
-            }),
+            Work::Monitor { slot } => {
+                Answer::Monitored(MonitorFacts { wal_end: self.head.0, slot: self.slot(slot) })
+            }
             Work::OpenStream { stream, session, slot, from } => {
                 self.open(*stream, *session, slot, *from);
                 Answer::Opened(seen())
@@ -177,7 +179,9 @@ impl Server {
                 filter: None,
                 heaps: if *reader == 0 { vec![heap(*table, choices)] } else { Vec::new() },
             }),
-            Work::ReadSchema { table, .. } => Answer::Schema(SchemaFacts { schema: schema(*table) }),
+            Work::ReadSchema { table, .. } => {
+                Answer::Schema(SchemaFacts { schema: schema(*table) })
+            }
             Work::ReadRange { .. } => Answer::RangeRead(RangeFacts { rows: 0 }),
             Work::CloseStream { stream } => {
                 self.senders.remove(stream);
@@ -200,11 +204,11 @@ impl Server {
             | Work::CloseReaders { .. }
             | Work::Startup { .. }
             | Work::BeginCopy(_)
-            | Work::WriteRows(_)
-            | Work::FinishCopy { .. }
-            | Work::WriteChanges(_)
             | Work::Flush { .. }
             | Work::Shutdown => Answer::Done,
+            Work::WriteRows(_) | Work::FinishCopy { .. } | Work::WriteChanges(_) => {
+                Answer::Written(Durability::Durable)
+            }
         })
     }
 

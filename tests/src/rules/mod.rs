@@ -93,10 +93,7 @@ pub fn sum(directory: &Path) -> io::Result<Counts> {
 /// Every identifier with its count, the smallest first.
 #[must_use]
 pub fn table(spec: &str, counts: &Counts) -> String {
-    let ids = spec::definitions(spec).unwrap_or_default();
-    let mut lines: Vec<(u64, Id)> =
-        ids.into_iter().map(|id| (counts.get(&id.to_string()).copied().unwrap_or(0), id)).collect();
-    lines.sort();
+    let lines = ranked(spec::definitions(spec).unwrap_or_default(), counts);
     let zeros: Vec<_> = lines.iter().filter(|(count, _)| *count == 0).collect();
     let mut text = format!("not reached by these games: {}", Words(&zeros));
     for (count, id) in lines.iter().skip(zeros.len()) {
@@ -125,20 +122,25 @@ pub fn compare(spec: &str, not_covered: &str, counts: &Counts) -> Report {
             complaints.push(format!("{id} is listed as not covered and does not exist"));
         }
     }
-    let mut sorted = Vec::new();
-    for id in ids {
-        let count = counts.get(&id.to_string()).copied().unwrap_or(0);
-        match (count > 0, excused.contains(&id)) {
+    let ranked = ranked(ids, counts);
+    for (count, id) in &ranked {
+        match (*count > 0, excused.contains(id)) {
             (true, false) | (false, true) => (),
             (true, true) => {
                 complaints.push(format!("{id} is listed as not covered and is reached"))
             }
             (false, false) => complaints.push(format!("{id} is reached by no test")),
         }
-        sorted.push((count, id));
     }
-    sorted.sort();
-    Report { counts: sorted, complaints }
+    Report { counts: ranked, complaints }
+}
+
+/// The identifiers with their counts, the smallest first.
+fn ranked(ids: BTreeSet<Id>, counts: &Counts) -> Vec<(u64, Id)> {
+    let count = |id: Id| (counts.get(&id.to_string()).copied().unwrap_or(0), id);
+    let mut ranked: Vec<_> = ids.into_iter().map(count).collect();
+    ranked.sort();
+    ranked
 }
 
 /// Reads `at most N` and the lines `ID reason` behind it.

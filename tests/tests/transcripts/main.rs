@@ -4,6 +4,7 @@
 mod copies;
 mod failures;
 mod identity;
+mod idle;
 mod stage;
 mod startup;
 mod stop;
