@@ -8,7 +8,7 @@ use walferry_core::source::{ReaderFacts, SlotReport, SourceSeen};
 use walferry_tests::coverage::reached;
 use walferry_tests::world::row::Row;
 
-use crate::stage::{A, Stage};
+use crate::stage::{A, Stage, is_save};
 
 fn another_cluster(stage: &Stage) -> SourceSeen {
     SourceSeen { system_id: "8".to_owned(), ..stage.world.source.seen() }
@@ -23,8 +23,9 @@ fn answer(stage: &mut Stage, is: impl Fn(&Work<Row>) -> bool, answer: Answer) {
 
 #[track_caller]
 fn ended_by_the_identity(stage: &mut Stage) {
+    // nothing but the last save is waited for.
     while stage.world.is_alive() {
-        stage.settle();
+        stage.finish(is_save);
     }
     let outcome = stage.world.take_outcome();
     let Some(Outcome::Failed { fault: Fault { kind, .. }, .. }) = &outcome else {
