@@ -103,8 +103,9 @@ fn effects(order: u64) -> u64 {
     effects
 }
 
-/// The fault points at which the process stands, as far as they show from outside of it.
-fn points(world: &World) -> Vec<&'static str> {
+/// The fault points at which the process stands, as far as they show from outside of it; `save` says
+/// whether the save in flight takes effect, which is as good as a crash right behind it.
+fn points(world: &World, save: bool) -> Vec<&'static str> {
     let working = world.working();
     let mut points = start_up_points(world, &working);
     let Some(record) = world.store.persisted() else { return points };
@@ -112,7 +113,7 @@ fn points(world: &World) -> Vec<&'static str> {
     for (_, work) in &working {
         if let Work::Save { record: saving, .. } = work {
             if saving.checkpoint > checkpoint {
-                points.extend(["C-F10", "X-F4"]);
+                points.extend(if save { ["C-F11", "X-F5"] } else { ["C-F10", "X-F4"] });
             }
             points.extend(handover_points(world, record, saving));
         }
@@ -132,10 +133,6 @@ fn points(world: &World) -> Vec<&'static str> {
     }
     if world.destination.owes(Lane::Main) {
         points.extend(["C-F12", "X-F3"]);
-    }
-    let slot = world.source.slots.get(&record.identity.slot);
-    if slot.is_some_and(|slot| Some(slot.confirmed) < checkpoint) && world.streams() {
-        points.extend(["C-F11", "X-F5"]);
     }
     points
 }
@@ -196,7 +193,7 @@ fn crash_after(effect: u64, order: u64, save: bool, survives: bool) {
     let run = catch_unwind(AssertUnwindSafe(|| {
         world.crash_before_effect(effect);
         scenario(&mut world, order);
-        let points = points(&world);
+        let points = points(&world, save);
         world.crash(save, |accepted| if survives { accepted } else { 0 });
         world.heal();
         points.into_iter().for_each(reached);
