@@ -17,7 +17,6 @@ use walferry_core::input::{Answer, Input, Request};
 use walferry_core::lsn::Position;
 use walferry_core::record::Record;
 use walferry_core::schema::SchemaSupport;
-use walferry_core::source::RangeFacts;
 use walferry_core::time::Instant;
 use walferry_core::{Gate, Pipeline, Seed};
 
@@ -186,16 +185,16 @@ impl Machine {
         if let Work::Save { record, .. } = &work {
             self.saved = Some((**record).clone());
         }
-        let result = match self.server.perform(&work, choices) {
-            Ok(Answer::Written(_)) if choices.below(2) == 1 => {
-                Ok(Answer::Written(Durability::Accepted))
-            }
-            Ok(Answer::RangeRead(_)) => {
-                let found = self.process.as_ref().and_then(|process| process.working.get(&op));
-                Ok(Answer::RangeRead(RangeFacts { rows: found.map_or(0, |found| found.rows) }))
-            }
-            result => result,
-        };
+        let mut result = self.server.perform(&work, choices);
+        if let Ok(Answer::Written(durability)) = &mut result
+            && choices.below(2) == 1
+        {
+            *durability = Durability::Accepted;
+        }
+        if let Ok(Answer::RangeRead(facts)) = &mut result {
+            let found = self.process.as_ref().and_then(|process| process.working.get(&op));
+            facts.rows = found.map_or(0, |found| found.rows);
+        }
         self.end(op, result);
     }
 

@@ -156,7 +156,9 @@ fn read_exceptions(text: &str, complaints: &mut Vec<String>) -> BTreeSet<Id> {
         match Id::parse(id) {
             Some(_) if reason.trim().is_empty() => complaints.push(format!("{id} has no reason")),
             Some(id) if excused.contains(&id) => complaints.push(format!("{id} is listed twice")),
-            Some(id) => drop(excused.insert(id)),
+            Some(id) => {
+                excused.insert(id);
+            }
             None => complaints.push(format!("not an exception: {line:?}")),
         }
     }

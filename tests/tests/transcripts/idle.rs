@@ -8,7 +8,7 @@ use walferry_tests::world::MAIN;
 use crate::stage::Stage;
 
 fn confirmed(stage: &Stage) -> u64 {
-    let record = stage.world.store.persisted().expect("a ready stage has a record");
+    let Some(record) = stage.world.store.persisted() else { panic!("a ready stage has a record") };
     stage.world.source.slots[&record.identity.slot].confirmed.0.0
 }
 

@@ -120,7 +120,6 @@ impl Found {
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.took.as_secs_f64().max(0.001);
-        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         let rate = self.seeds as f64 / seconds;
         let Self { seeds, steps, effects, faults, .. } = self;
         write!(
