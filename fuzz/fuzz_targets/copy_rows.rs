@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| walferry_fuzz::copy_rows(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| walferry_fuzz::wire::copy_rows(data));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| walferry_fuzz::frames(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| walferry_fuzz::wire::frames(data));

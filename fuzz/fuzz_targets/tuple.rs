@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| walferry_fuzz::tuple(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| walferry_fuzz::wire::tuple(data));

@@ -10,9 +10,12 @@
 //! SIGKILL: see [`watchdog`].
 
 pub mod process;
+pub mod rules;
 pub mod skip;
 pub mod world;
 
+// A crate of its own, so that the suites of every other crate can report as well.
+pub use walferry_coverage as coverage;
 // The servers are a crate of their own, because the demo starts one as well.
 pub use walferry_cluster::{certs, cluster, config, installation, port, wait, watchdog};
 

@@ -173,6 +173,7 @@ mod tests {
             let outcome = Outcome::Failed { action: "x", fault };
             assert_eq!(ExitCode::of_outcome(&outcome, None).number(), number, "{outcome:?}");
         }
+        walferry_coverage::reached("E-I1");
     }
 
     #[test]

@@ -323,6 +323,10 @@ mod tests {
         lane.flushed();
         assert_eq!(lane.take_covered(), at(6));
         assert!(!lane.has_debt());
+        // F-I2: nothing is owed, so nobody sends a flush, whoever waits for it
+        assert!(!lane.wants_flush(&many, Instant(u64::MAX), true));
+        walferry_coverage::reached("F-I2");
+        walferry_coverage::reached("F-I1");
     }
 
     // durable covers all earlier ones of the lane

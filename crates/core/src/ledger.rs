@@ -244,6 +244,7 @@ mod tests {
         assert!(ledger.poisoned() && !ledger.is_saving());
         assert!(!ledger.has_persisted(version));
         assert_eq!(ledger.persisted_checkpoint(), Some(position(10)));
+        walferry_coverage::reached("R-I4");
     }
 
     // T-10

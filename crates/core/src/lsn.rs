@@ -162,8 +162,10 @@ mod tests {
     proptest! {
         // N-I2
         #[test]
-        fn parse_inverts_format(value: u64) {
+        fn parse_inverts_format(value: u64, other: u64) {
             prop_assert_eq!(Lsn(value).to_string().parse(), Ok(Lsn(value)));
+            prop_assert_eq!(Lsn(value).cmp(&Lsn(other)), value.cmp(&other));
+            walferry_coverage::reached("N-I2");
         }
     }
 }

@@ -62,6 +62,7 @@ mod tests {
         assert_eq!(budget.failed(Origin::Source, None, 2), None);
         assert_eq!(budget.failed(Origin::Destination, None, 2), Some(2));
         assert_eq!(MainBudget::default().failed(Origin::Source, None, 0), None);
+        walferry_coverage::reached("Y-I3");
     }
 
     // Y-04

@@ -93,6 +93,8 @@ pub fn message_id(identity: &Identity, commit: CommitLsn, lsn: Lsn) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     // N-02, N-F3
@@ -104,6 +106,7 @@ mod tests {
         assert!(!is_main_slot("a_b", &slot.to_uppercase()));
         assert!(!is_main_slot("a_b", &slot[..slot.len() - 1]));
         assert!(!is_main_slot("a_b", &format!("{slot}0")));
+        walferry_coverage::reached("N-F3");
     }
 
     // N-I1, N-F2
@@ -114,6 +117,7 @@ mod tests {
         assert!(valid_slot(&copy_slot(&main, Attempt(u64::MAX))));
         assert!(valid_slot(&failover_copy_slot(&main, TableId(u32::MAX))));
         assert_eq!(copy_slot_prefix(&main).len(), 39);
+        walferry_coverage::reached("N-F2");
     }
 
     // N-I3
@@ -122,6 +126,7 @@ mod tests {
         let (a, b) = (main_slot("x", [1; 12]), main_slot("x", [2; 12]));
         assert!(!copy_slot(&a, Attempt(1)).starts_with(&copy_slot_prefix(&b)));
         assert!(!failover_copy_slot(&a, TableId(1)).starts_with(&copy_slot_prefix(&b)));
+        walferry_coverage::reached("N-I3");
     }
 
     // N-05: derivable from durable data, found by the prefix of U-09, never that of an attempt
@@ -131,6 +136,27 @@ mod tests {
         let name = failover_copy_slot(&main, TableId(16_384));
         assert_eq!(name.strip_prefix(&copy_slot_prefix(&main)), Some("o16384"));
         assert_ne!(name, copy_slot(&main, Attempt(16_384)));
+    }
+
+    proptest! {
+        // N-I1, N-I3
+        #[test]
+        fn every_slot_name_is_valid_and_belongs_to_one_pipeline(
+            prefix in "[a-z0-9_]{1,32}", other in "[a-z0-9_]{1,32}",
+            nonces: ([u8; 12], [u8; 12]), attempt: u64,
+        ) {
+            prop_assume!(valid_prefix(&prefix) && valid_prefix(&other));
+            let (a, b) = (main_slot(&prefix, nonces.0), main_slot(&other, nonces.1));
+            let copy = copy_slot(&a, Attempt(attempt));
+            for slot in [&a, &copy] {
+                let alphabet = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+                prop_assert!((1..=63).contains(&slot.len()) && slot.bytes().all(alphabet));
+            }
+            prop_assert!(copy.starts_with(&copy_slot_prefix(&a)));
+            prop_assert_eq!(copy.starts_with(&copy_slot_prefix(&b)), a == b);
+            walferry_coverage::reached("N-I1");
+            walferry_coverage::reached("N-I3");
+        }
     }
 
     // N-06

@@ -562,8 +562,12 @@ mod tests {
         ) {
             let map = owned(&[(1, handovers[0]), (2, handovers[1]), (3, handovers[2])]);
             let mut expected = everything(&events);
+            // N-I4: no two events of a table have one key
+            prop_assert_eq!(expected.iter().collect::<BTreeSet<_>>().len(), expected.len());
             expected.retain(|(table, commit, _)| !map[table].from.covers(*commit));
             prop_assert_eq!(project(events, &map, 0), expected);
+            walferry_coverage::reached("J-I1");
+            walferry_coverage::reached("J-I4");
         }
 
         // J-I6
@@ -571,6 +575,7 @@ mod tests {
         fn cutting_changes_nothing(events in transactions(), from in 0_u64..30, at_once in 1_u64..5) {
             let map = owned(&[(1, from), (3, 0)]);
             prop_assert_eq!(project(events.clone(), &map, at_once), project(events, &map, 0));
+            walferry_coverage::reached("J-I6");
         }
 
         // J-I5
@@ -581,6 +586,7 @@ mod tests {
             let low = project(events.clone(), &owned(&[(1, from), (2, 5)]), 0);
             let high = project(events, &owned(&[(1, from + by), (2, 5)]), 0);
             prop_assert!(high.iter().all(|event| low.contains(event)));
+            walferry_coverage::reached("J-I5");
         }
 
         // J-I2, H-I1, H-I4: private up to the handover and main from there are everything, once
@@ -596,6 +602,9 @@ mod tests {
                 *table == TableId(2) && !position(cutoff).covers(*commit)
             });
             prop_assert_eq!([private, main].concat(), expected);
+            walferry_coverage::reached("J-I2");
+            walferry_coverage::reached("H-I1");
+            walferry_coverage::reached("H-I4");
         }
     }
 
@@ -611,6 +620,8 @@ mod tests {
         let again = vec![begin(), event(1, &[1, 1]), event(2, &[1]), end()];
         assert_eq!(project(again, &map, 0), once);
         assert_eq!(once, [(TableId(1), commit, 1), (TableId(1), commit, 2)]);
+        walferry_coverage::reached("J-I3");
+        walferry_coverage::reached("N-I4");
     }
 
     // J-04: fragments in list order with one key, of the kept tables only

@@ -269,6 +269,7 @@ mod tests {
             assert_eq!(decide(&kind, Place::Attempt), attempt, "{kind:?} in an attempt");
             assert_eq!(decide(&kind, Place::Main), main, "{kind:?} on main");
         }
+        walferry_coverage::reached("E-I1");
     }
 
     // K-23, DS-10, E-I1: blame on the sink as a whole makes a lasting failure one of the run
@@ -337,5 +338,6 @@ mod tests {
         let one = (1..20).map(|n| delay(&limits, &[1; 20], 7, n)).collect::<Vec<_>>();
         let other = (1..20).map(|n| delay(&limits, &[2; 20], 7, n)).collect::<Vec<_>>();
         assert_ne!(one, other);
+        walferry_coverage::reached("Y-I4");
     }
 }

@@ -173,5 +173,6 @@ mod tests {
             let promoted = matches!(kind(true), Some(FaultKind::TimelineChanged { .. }));
             assert_eq!(promoted, other.timeline != ours.timeline, "S-07: {other:?}");
         }
+        walferry_coverage::reached("S-I2");
     }
 }

@@ -11,8 +11,14 @@ use walferry_core::schema::{Relation, RelationColumn, ReplicaIdentity};
 use walferry_core::wire::{Cell, Message, OldKind, encode};
 
 #[expect(unreachable_pub, reason = "the file is also a library")]
-#[path = "../../../fuzz/src/lib.rs"]
+#[path = "../../../fuzz/src/wire.rs"]
 mod bodies;
+#[expect(unreachable_pub, reason = "the file is also a library")]
+#[path = "../../../fuzz/src/machine/mod.rs"]
+mod machine;
+#[expect(unreachable_pub, reason = "the file is also a library")]
+#[path = "../../../fuzz/src/names.rs"]
+mod names;
 
 const T: TableId = TableId(16_384);
 const CELLS: [Cell<'static>; 4] =
@@ -162,4 +168,43 @@ fn ddl() {
         ("deep", vec![b'['; 200]),
     ];
     replay("ddl", &seeds, bodies::ddl);
+}
+
+#[test]
+fn names() {
+    let seeds = [
+        ("slot", b"walferry\nwalferry_0123456789abcdef01234567".to_vec()),
+        ("other_prefix", b"a\na_b_0123456789abcdef01234567".to_vec()),
+        ("upper_case", b"a\na_0123456789ABCDEF01234567".to_vec()),
+        ("position", b"0/1523030\n16/B374D848".to_vec()),
+        ("padded_position", b"00000000/0000000A".to_vec()),
+        ("long_position", b"123456789/0".to_vec()),
+    ];
+    replay("names", &seeds, names::names);
+}
+
+/// A game of the pipeline from a text seed: the same on every machine.
+fn game(seed: u8, length: usize) -> Vec<u8> {
+    let mut state = u32::from(seed) + 1;
+    let mut byte = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state.to_le_bytes()[1]
+    };
+    (0..length).map(|_| byte()).collect()
+}
+
+#[test]
+fn pipeline() {
+    // The oldest operation succeeds, again and again: the whole start and the copies.
+    let start = [vec![0; 8], [0, 0, 0].repeat(120)].concat();
+    let seeds = [
+        ("start", start),
+        ("game_1", game(1, 1_500)),
+        ("game_2", game(2, 1_500)),
+        ("game_3", game(3, 1_500)),
+        ("game_4", game(4, 1_500)),
+    ];
+    replay("pipeline", &seeds, machine::pipeline);
 }

@@ -253,6 +253,7 @@ proptest! {
     fn cuts_change_nothing(sent in transactions(), places in places()) {
         let stream = send(&sent);
         prop_assert_eq!(decode(&stream, &cuts(&stream, &places)), decode(&stream, &[]));
+        walferry_coverage::reached("A-I2");
     }
 
     // A-I2, A-I3: a damaged stream ends in the same place with the same words, however it is cut
@@ -269,6 +270,25 @@ proptest! {
             prop_assert!(error.offset <= stream.len());
         }
         prop_assert_eq!(decode(&stream, &cuts(&stream, &places)), whole);
+        walferry_coverage::reached("A-I2");
+        walferry_coverage::reached("A-I3");
+    }
+
+    // N-I5: a session that starts later knows other relations and gives the same keys
+    #[test]
+    fn a_session_that_starts_later_gives_the_same_keys(
+        sent in transactions(), from: prop::sample::Index,
+    ) {
+        let stream = send(&sent);
+        let skipped = send(&sent[..from.index(sent.len() + 1)]);
+        let keys = |bytes: &[u8]| {
+            let (mut events, _) = decode(bytes, &[]);
+            events.retain(|event| !matches!(event, Event::Relation(_)));
+            events
+        };
+        let expected = keys(&stream).split_off(keys(&skipped).len());
+        prop_assert_eq!(keys(&stream[skipped.len()..]), expected);
+        walferry_coverage::reached("N-I5");
     }
 
     // A-I3: without its last bytes a stream only waits for them
@@ -279,6 +299,7 @@ proptest! {
         let (fewer, stop) = decode(&stream[..end.index(stream.len() + 1)], &[]);
         prop_assert_eq!(stop, Ok(Stop::NeedBytes));
         prop_assert_eq!(&fewer[..], &events[..fewer.len()]);
+        walferry_coverage::reached("A-I3");
     }
 }
 
@@ -294,6 +315,7 @@ fn each_single_cut_changes_nothing() {
     for cut in 0..=stream.len() {
         assert_eq!(decode(&stream, &[cut]), whole, "cut at {cut}");
     }
+    walferry_coverage::reached("A-I2");
 }
 
 // A-I3, exhaustively for one stream: every value of every byte
@@ -310,4 +332,5 @@ fn each_single_damaged_byte_is_survived() {
             assert!(events.len() <= 6);
         }
     }
+    walferry_coverage::reached("A-I3");
 }

@@ -148,6 +148,7 @@ mod tests {
         }
         let fault = Fault::from(of_server("3D000"));
         assert!(matches!(fault.kind, FaultKind::Configuration { setting: "database", .. }));
+        walferry_coverage::reached("E-I1");
     }
 
     // E-01

@@ -160,6 +160,7 @@ mod tests {
             let error = error.unwrap_err().to_string();
             assert!(error.starts_with("unexpected answer during q"), "{error}");
         }
+        walferry_coverage::reached("S-F3");
     }
 
     // A-I3
@@ -175,6 +176,7 @@ mod tests {
         for end in 0..md5.len() {
             assert_eq!(AuthRequest::parse(&md5.slice(..end)), None);
         }
+        walferry_coverage::reached("A-I3");
     }
 
     #[test]

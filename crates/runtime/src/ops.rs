@@ -140,5 +140,6 @@ mod tests {
         let (mut ops, mut receiver) = ops();
         ops.start(OpId(1), None, Origin::Destination, async { panic!("a bug") });
         assert_eq!(kind(&mut receiver).await, FaultKind::Violation);
+        walferry_coverage::reached("L-F3");
     }
 }

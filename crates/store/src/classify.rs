@@ -111,5 +111,6 @@ mod tests {
             assert_eq!(fault, Fault::new(Origin::Store, kind, message));
             assert!(!error.next_step().is_empty());
         }
+        walferry_coverage::reached("E-I1");
     }
 }

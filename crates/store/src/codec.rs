@@ -160,6 +160,13 @@ fn header<T: Body>(format: u32, length: usize, sum: &str) -> String {
     format!("{} {format} {length} {sum}\n", T::MAGIC)
 }
 
+/// Any body with the header that makes it a whole file.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn framed<T: Body>(body: &[u8]) -> Vec<u8> {
+    let sum = hex::encode(Sha256::digest(body));
+    [header::<T>(FORMAT, body.len(), &sum).as_bytes(), body].concat()
+}
+
 fn excerpt(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "nothing (the file is empty)".to_owned();
@@ -209,6 +216,8 @@ mod tests {
             longer.push(byte);
             assert!(decode::<Snapshot>(&longer, path()).is_err(), "{byte} added");
         }
+        walferry_coverage::reached("R-I1");
+        walferry_coverage::reached("R-F6");
     }
 
     // the format decides before anything else is looked at
@@ -258,6 +267,7 @@ mod tests {
             let bytes = encoded(record.clone());
             let decoded = decode::<Snapshot>(&bytes, path()).unwrap();
             prop_assert_eq!(decoded.body, Snapshot { sequence: 7, record });
+            walferry_coverage::reached("R-I1");
         }
 
         // R-I1
@@ -276,6 +286,7 @@ mod tests {
             prop_assert!(decode::<Snapshot>(&bytes[..at], path()).is_err());
             let longer = [bytes.as_slice(), rest.as_slice()].concat();
             prop_assert!(decode::<Snapshot>(&longer, path()).is_err());
+            walferry_coverage::reached("R-I1");
         }
 
         #[test]

@@ -115,6 +115,7 @@ pub(crate) mod suite {
         owned.release().unwrap();
         let mut next = open().acquire(TWO).unwrap();
         assert_eq!(next.load().unwrap(), Some(record(3, 13, tables(2))));
+        walferry_coverage::reached("V-I3");
     }
 
     // V-I1, V-04, V-F4
@@ -125,6 +126,7 @@ pub(crate) mod suite {
         first.release().unwrap();
         drop(store.acquire(TWO).unwrap());
         store.acquire(ONE).unwrap().release().unwrap();
+        walferry_coverage::reached("V-I1");
     }
 
     // V-03, V-I4
@@ -138,6 +140,7 @@ pub(crate) mod suite {
         assert!(matches!(owned.save(&stored, &ALL), Err(StoreError::Poisoned { .. })));
         drop(owned);
         assert_eq!(store.observe().unwrap(), Some(stored));
+        walferry_coverage::reached("V-I4");
     }
 
     // V-I4
@@ -153,6 +156,7 @@ pub(crate) mod suite {
         assert!(matches!(owned.save(&stored, &ALL), Err(StoreError::Poisoned { .. })));
         drop(owned);
         assert_eq!(store.observe().unwrap(), Some(stored));
+        walferry_coverage::reached("V-I4");
     }
 
     // V-05: below and from the size on at which parts are written by themselves

@@ -181,6 +181,7 @@ mod tests {
             let torn = [journal.as_slice(), &tail].concat();
             assert_eq!(replayed(&records[0], &torn).unwrap(), records[3]);
         }
+        walferry_coverage::reached("R-F6");
     }
 
     #[test]
@@ -204,6 +205,7 @@ mod tests {
         let (records, _) = three_saves();
         let other = entry("other", 6, &records[0], &records[1]);
         assert_eq!(replayed(&records[0], &other).unwrap(), records[0]);
+        walferry_coverage::reached("R-F4");
     }
 
     proptest! {
@@ -212,6 +214,7 @@ mod tests {
         fn replay_inverts_difference(before in arbitrary_record(), after in arbitrary_record()) {
             let journal = entry(BASE, 6, &before, &after);
             prop_assert_eq!(replayed(&before, &journal).unwrap(), after);
+            walferry_coverage::reached("V-I3");
         }
     }
 }

@@ -8,6 +8,8 @@ mod codec;
 mod contract;
 mod error;
 mod file;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod journal;
 mod memory;
 mod read;

@@ -69,4 +69,6 @@ fn the_second_process_is_refused_and_told_who_has_it() {
     assert_eq!(said, HELD);
     drop(child.stdin.take());
     child.wait().unwrap();
+    walferry_coverage::reached("V-F2");
+    walferry_coverage::reached("V-F4");
 }

@@ -9,6 +9,7 @@ pub mod dice;
 mod driver;
 mod heal;
 mod perform;
+pub mod play;
 pub mod player;
 pub mod row;
 pub mod sender;

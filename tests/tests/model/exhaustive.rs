@@ -5,10 +5,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use walferry_core::batch::{Declaration, DeliveryClass, Durability};
 use walferry_core::config::{Config, Limits};
-use walferry_core::ids::TableId;
+use walferry_core::effect::Work;
+use walferry_core::ids::{Lane, OpId, TableId};
+use walferry_core::record::{Phase, Record};
 use walferry_core::schema::SchemaSupport;
+use walferry_tests::coverage::reached;
 use walferry_tests::world::dice::Dice;
+use walferry_tests::world::row::Row;
 use walferry_tests::world::source::{Edit, Source};
+use walferry_tests::world::target::Target;
 use walferry_tests::world::{MAIN, World};
 
 use super::message;
@@ -98,14 +103,100 @@ fn effects(order: u64) -> u64 {
     effects
 }
 
+/// The fault points at which the process stands, as far as they show from outside of it; `save` says
+/// whether the save in flight takes effect, which is as good as a crash right behind it.
+fn points(world: &World, save: bool) -> Vec<&'static str> {
+    let working = world.working();
+    let mut points = start_up_points(world, &working);
+    let Some(record) = world.store.persisted() else { return points };
+    let checkpoint = record.checkpoint;
+    for (_, work) in &working {
+        if let Work::Save { record: saving, .. } = work {
+            if saving.checkpoint > checkpoint {
+                points.extend(if save { ["C-F11", "X-F5"] } else { ["C-F10", "X-F4"] });
+            }
+            points.extend(handover_points(world, record, saving));
+        }
+        if let Work::CloseCopy { table, .. } = work
+            && record.tables.get(table).is_some_and(|entry| entry.phase.handover().is_some())
+        {
+            points.push("W-F5");
+        }
+        let simple: [(&[&'static str], bool); 5] = [
+            (&["X-F2"], matches!(work, Work::WriteChanges(batch) if batch.lane == Lane::Main)),
+            (&["K-F2"], matches!(work, Work::OpenReader { .. })),
+            (&["K-F4", "U-F10"], matches!(work, Work::BeginCopy(_))),
+            (&["K-F6"], matches!(work, Work::WriteRows(_))),
+            (&["K-F7"], matches!(work, Work::FinishCopy { .. })),
+        ];
+        points.extend(simple.iter().filter(|(_, at)| *at).flat_map(|(ids, _)| ids.iter()));
+    }
+    if world.destination.owes(Lane::Main) {
+        points.extend(["C-F12", "X-F3"]);
+    }
+    points
+}
+
+fn start_up_points(world: &World, working: &[(OpId, Work<Row>)]) -> Vec<&'static str> {
+    let mut points = Vec::new();
+    let saving = working.iter().any(|(_, work)| matches!(work, Work::Save { .. }));
+    let starting = working.iter().any(|(_, work)| matches!(work, Work::Startup { .. }));
+    let begun = match world.store.persisted() {
+        None => {
+            points.push("U-F1");
+            false
+        }
+        Some(record) if record.initial_lsn.is_none() => {
+            points.push(if world.source.slots.is_empty() { "U-F2" } else { "U-F3" });
+            false
+        }
+        Some(record) if record.tables.is_empty() => {
+            points.push("U-F4");
+            false
+        }
+        Some(record) => {
+            if record.tables.values().all(|entry| entry.phase == Phase::Pending) {
+                points.push(match (world.streams(), starting) {
+                    (false, _) => "U-F5",
+                    (true, true) => "U-F6",
+                    (true, false) => "U-F7",
+                });
+            }
+            true
+        }
+    };
+    if saving && !begun {
+        points.push("U-F11");
+    }
+    points
+}
+
+/// A save in flight that hands a table over.
+fn handover_points(world: &World, record: &Record, saving: &Record) -> Vec<&'static str> {
+    let mut points = Vec::new();
+    for (table, entry) in &*saving.tables {
+        let before = record.tables.get(table).and_then(|entry| entry.phase.handover());
+        let (Some(handover), None) = (entry.phase.handover(), before) else { continue };
+        points.push("W-F4");
+        let target = world.destination.durable.get(table);
+        let by_main = |target: &Target| target.keys().any(|key| !handover.covers(key.commit));
+        if target.is_some_and(by_main) {
+            points.push("H-F2");
+        }
+    }
+    points
+}
+
 fn crash_after(effect: u64, order: u64, save: bool, survives: bool) {
     let mut world = world();
     world.trace.record();
     let run = catch_unwind(AssertUnwindSafe(|| {
         world.crash_before_effect(effect);
         scenario(&mut world, order);
+        let points = points(&world, save);
         world.crash(save, |accepted| if survives { accepted } else { 0 });
         world.heal();
+        points.into_iter().for_each(reached);
     }));
     if let Err(panic) = run {
         panic!(

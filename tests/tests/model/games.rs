@@ -2,12 +2,21 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use walferry_tests::coverage::reached;
 use walferry_tests::world::player::Player;
 
 use super::message;
 
 /// Games of an ordinary run: about 20 seconds in debug on two cores.
 const SEEDS: u64 = 2_000;
+
+/// What the judges of every game assert: at the source, the store, the destination, in each step of
+/// the core, and at the end when everything has converged.
+const JUDGED: [&str; 25] = [
+    "A-I1", "B-I4", "C-I1", "C-I2", "C-I3", "DS-I1", "DS-I3", "H-I1", "H-I2", "H-I5", "K-I1",
+    "K-I2", "K-I4", "K-I6", "M-I1", "N-I6", "R-I2", "R-I3", "R-I5", "R-I6", "R-I7", "U-I3", "W-I1",
+    "W-I3", "X-I3",
+];
 
 fn play(seed: u64) {
     let mut player = Player::new(seed);
@@ -20,6 +29,7 @@ fn play(seed: u64) {
             player.world.trace.tail()
         );
     }
+    JUDGED.into_iter().for_each(reached);
 }
 
 fn number(name: &str) -> Option<u64> {

@@ -6,6 +6,7 @@ use walferry::core::config::{Limits, Until};
 use walferry::core::notice::{Notice, Outcome};
 use walferry::core::record::{Phase, Policy};
 use walferry_tests::cluster::Cluster;
+use walferry_tests::coverage::reached;
 use walferry_tests::wait::wait_until;
 use walferry_tests::{on_servers, skip};
 
@@ -235,6 +236,7 @@ fn a_table_rewritten_behind_the_snapshot_is_copied_again(major: u32) {
         let query = format!("SELECT * FROM {table}");
         assert_eq!(assert_same(&mut source, &query, &place.sqlite(), table), rows);
     }
+    reached("K-F14");
 }
 on_servers!(a_table_rewritten_behind_the_snapshot_is_copied_again: v15 = 15, v18 = 18);
 
@@ -288,5 +290,8 @@ fn memory_stays_bounded_in_a_transaction_of_a_million_rows(major: u32) {
     assert_eq!(count, ROWS);
     let outcome = place.start_with(bounded, Some(Until::CaughtUp)).wait();
     assert_eq!(outcome, CAUGHT_UP);
+    for id in ["B-I3", "B-I4", "B-F5"] {
+        reached(id);
+    }
 }
 on_servers!(memory_stays_bounded_in_a_transaction_of_a_million_rows: v15 = 15, v18 = 18);

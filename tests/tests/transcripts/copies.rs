@@ -2,6 +2,7 @@
 
 use walferry_core::effect::Work;
 use walferry_core::ids::StreamId;
+use walferry_tests::coverage::reached;
 use walferry_tests::world::source::Edit;
 
 use crate::stage::{A, B, C, Stage};
@@ -138,4 +139,5 @@ fn crash_between_a_handover_and_its_save() {
     stage.world.start();
     stage.settle();
     insta::assert_snapshot!(stage.text());
+    reached("H-F2");
 }

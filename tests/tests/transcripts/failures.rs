@@ -9,6 +9,7 @@ use walferry_core::fault::{DestinationClass, Fault, FaultKind, Origin};
 use walferry_core::ids::Session;
 use walferry_core::input::Input;
 use walferry_core::lsn::{CommitLsn, Lsn};
+use walferry_tests::coverage::reached;
 use walferry_tests::world::MAIN;
 use walferry_tests::world::row::{Change, Row};
 use walferry_tests::world::source::{Edit, relation};
@@ -61,6 +62,8 @@ fn a_save_fails() {
     stage.read_main();
     stage.settle();
     insta::assert_snapshot!(stage.text());
+    reached("R-I4");
+    reached("X-F7");
 }
 
 // a run that has failed only waits for its save; time and streams mean nothing to it
@@ -134,6 +137,7 @@ fn a_timed_table_is_tried_again_however_long_start_up_takes() {
     stage.settle();
     wait(&mut stage, |work| matches!(work, Work::OpenSnapshot { .. }));
     insta::assert_snapshot!(stage.text());
+    reached("Y-F1");
 }
 
 // an outage of something else uses up nobody's tries
@@ -189,6 +193,7 @@ fn a_table_is_truncated_before_its_lock() {
     stage.commit(&[Edit::Truncate(vec![A])]);
     stage.finish(|work| matches!(work, Work::OpenReader { .. }));
     insta::assert_snapshot!(stage.text());
+    reached("K-F14");
 }
 
 fn main_session(stage: &Stage) -> Session {
@@ -284,4 +289,6 @@ fn a_failure_in_a_stop_ends_within_the_budget_of_the_stop() {
     stage.say("the save is waited for until the budget of the stop is used up");
     stage.world.advance(Duration::from_secs(30));
     insta::assert_snapshot!(stage.text());
+    reached("L-I3");
+    reached("R-F10");
 }

@@ -3,6 +3,8 @@
 
 mod copies;
 mod failures;
+mod identity;
+mod idle;
 mod reopen;
 mod stage;
 mod startup;

@@ -3,6 +3,7 @@
 use walferry_core::effect::Work;
 
 use crate::stage::{A, Stage, is_save};
+use walferry_tests::coverage::reached;
 use walferry_tests::world::source::Edit;
 
 // U-I1, W-02
@@ -12,6 +13,7 @@ fn first_start() {
     stage.world.start();
     stage.settle();
     insta::assert_snapshot!(stage.text());
+    reached("U-I1");
 }
 
 // U-I1, PG-02
@@ -31,6 +33,7 @@ fn resume() {
     stage.read_main();
     stage.settle();
     insta::assert_snapshot!(stage.text());
+    reached("U-I1");
 }
 
 /// Runs a first start up to the point where `reached` is in flight, then crashes and starts again.
@@ -52,6 +55,7 @@ fn crash_when(
 #[test]
 fn crash_before_the_intent_is_saved() {
     insta::assert_snapshot!(crash_when("U-F1: nothing is durable", is_save));
+    reached("U-F1");
 }
 
 // U-F2
@@ -61,6 +65,7 @@ fn crash_before_the_slot_is_created() {
         matches!(work, Work::CreateSlot { .. })
     });
     insta::assert_snapshot!(text);
+    reached("U-F2");
 }
 
 // U-F3, M-07
@@ -71,6 +76,7 @@ fn crash_before_the_positions_are_saved() {
         |work| matches!(work, Work::Save { record, .. } if record.initial_lsn.is_some()),
     );
     insta::assert_snapshot!(text);
+    reached("U-F3");
 }
 
 // U-F4
@@ -81,6 +87,7 @@ fn crash_before_the_tables_are_saved() {
         |work| matches!(work, Work::Save { record, .. } if !record.tables.is_empty()),
     );
     insta::assert_snapshot!(text);
+    reached("U-F4");
 }
 
 // U-F5
@@ -89,4 +96,5 @@ fn crash_before_the_stream_is_open() {
     let text =
         crash_when("U-F5: tables are Pending", |work| matches!(work, Work::OpenStream { .. }));
     insta::assert_snapshot!(text);
+    reached("U-F5");
 }

@@ -7,6 +7,7 @@ use walferry_core::config::Until;
 use walferry_core::effect::Work;
 use walferry_core::fault::{Fault, FaultKind, Origin, SqlState};
 use walferry_core::input::{Input, Request};
+use walferry_tests::coverage::reached;
 use walferry_tests::world::MAIN;
 use walferry_tests::world::row::Row;
 use walferry_tests::world::source::Edit;
@@ -31,6 +32,8 @@ fn stop_in_order() {
     stage.world.stop();
     stage.world.settle(Durability::Accepted);
     insta::assert_snapshot!(stage.text());
+    reached("Q-I1");
+    reached("Q-F2");
 }
 
 // L-03, Q-04
@@ -43,6 +46,7 @@ fn stop_during_start_up() {
     stage.world.stop();
     stage.settle();
     insta::assert_snapshot!(stage.text());
+    reached("L-F1");
 }
 
 // nothing follows the end, whatever else was due
@@ -68,6 +72,7 @@ fn stop_now() {
     stage.world.stop();
     stage.world.handle(Input::Request(Request::StopNow));
     insta::assert_snapshot!(stage.text());
+    reached("Q-F4");
 }
 
 // Y-02, Q: the stop was asked for before the cause of the loss was known

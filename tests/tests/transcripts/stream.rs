@@ -5,6 +5,7 @@ use core::time::Duration;
 use walferry_core::batch::Durability;
 use walferry_core::effect::Work;
 use walferry_core::ids::{Lane, StreamId};
+use walferry_tests::coverage::reached;
 use walferry_tests::world::MAIN;
 use walferry_tests::world::row::Row;
 use walferry_tests::world::source::Edit;
@@ -31,6 +32,7 @@ fn an_idle_position_waits_for_everything_that_is_owed() {
     }
     stage.settle();
     insta::assert_snapshot!(stage.text());
+    reached("A-I5");
 }
 
 // F-02: a lane that is never idle is flushed all the same

@@ -295,6 +295,7 @@ mod tests {
             if let Ok(complete) = complete_frames(&bytes, LIMIT) {
                 prop_assert!(complete <= bytes.len());
             }
+            walferry_coverage::reached("A-I3");
         }
     }
 }

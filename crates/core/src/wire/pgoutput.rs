@@ -306,6 +306,7 @@ mod tests {
             if let Ok(message) = decode(&bytes) {
                 prop_assert_eq!(encode::message(&message), bytes);
             }
+            walferry_coverage::reached("A-I3");
         }
     }
 }

@@ -309,6 +309,7 @@ mod tests {
                     prop_assert!(tuple.cells().count() <= tuple.columns());
                 }
             }
+            walferry_coverage::reached("A-I3");
         }
     }
 }

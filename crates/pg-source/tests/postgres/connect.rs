@@ -247,4 +247,5 @@ fn a_kept_connection_is_opened_again_after_it_ended() {
         source.identify().await.unwrap();
         assert_eq!(cluster.psql("postgres", pids), "1");
     });
+    walferry_coverage::reached("A-F2");
 }

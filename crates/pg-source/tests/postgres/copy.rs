@@ -374,4 +374,7 @@ async fn an_attempt_that_is_given_up_leaves_nothing() {
     let from = walferry_core::lsn::Position(source.read_wal_position().await.unwrap());
     let fault = attempt.open_stream("copy_1", from).await.unwrap_err();
     assert!(matches!(fault.kind, FaultKind::Server { .. } | FaultKind::Transport), "{fault}");
+    walferry_coverage::reached("K-F2");
+    walferry_coverage::reached("K-F10");
+    walferry_coverage::reached("K-F12");
 }

@@ -104,6 +104,7 @@ async fn feedback_flows_while_the_gate_is_closed_and_the_channel_full() {
     assert!(!cluster.log().contains("terminating walsender"), "{}", cluster.log());
     feedback.abort();
     stream.close().await.unwrap();
+    walferry_coverage::reached("A-F6");
 }
 
 #[tokio::test]
@@ -171,6 +172,8 @@ async fn endings_are_told_after_the_last_event() {
     cluster.stop(Stop::Kill);
     let fault = end_of(&mut messages).await;
     assert_eq!(fault.kind, FaultKind::Transport, "{fault}");
+    walferry_coverage::reached("A-F1");
+    walferry_coverage::reached("A-F2");
 }
 
 // PG-23

@@ -66,14 +66,14 @@ fn directory_and_files_are_for_their_owner_only() {
 #[test]
 fn a_save_cut_at_each_step_leaves_one_whole_value() {
     let cases = [
-        (2, Step::Write, 20),
-        (2, Step::Sync, 20),
-        (2, Step::Rename, 20),
-        (2, Step::SyncDir, 21),
-        (100, Step::Append, 20),
-        (100, Step::SyncJournal, 21),
+        (2, Step::Write, 20, &["R-F1", "R-F8"][..]),
+        (2, Step::Sync, 20, &["R-F2"]),
+        (2, Step::Rename, 20, &["R-F3"]),
+        (2, Step::SyncDir, 21, &["R-F4", "R-F9"]),
+        (100, Step::Append, 20, &["R-F1"]),
+        (100, Step::SyncJournal, 21, &["R-F9"]),
     ];
-    for (count, step, expected) in cases {
+    for (count, step, expected, points) in cases {
         let (_parent, store) = place();
         let parts = tables(count);
         let mut first = saved(&store, &parts);
@@ -94,6 +94,12 @@ fn a_save_cut_at_each_step_leaves_one_whole_value() {
         next.save(&record(2, 30, parts.clone()), &ALL).unwrap();
         next.save(&record(2, 31, parts.clone()), &CHECKPOINT).unwrap();
         assert_eq!(checkpoint(&store), 31, "{step:?}");
+        // The process dies right behind the last sync.
+        drop(next);
+        assert_eq!(owned(&store).load().unwrap(), Some(record(2, 31, parts)));
+        for &point in points.iter().chain(&["R-F5", "V-F5", "V-I4"]) {
+            walferry_coverage::reached(point);
+        }
     }
 }
 
@@ -128,6 +134,7 @@ fn a_torn_or_empty_record_is_damaged_and_said_to_be() {
     let mut blocked = owned(&store);
     assert!(blocked.save(&record(9, 99, tables(2)), &ALL).is_err());
     assert_eq!(bytes(&store, RECORD), &whole[..whole.len() - 1]);
+    walferry_coverage::reached("R-F6");
 }
 
 // R-F7
@@ -144,6 +151,7 @@ fn a_temporary_file_of_a_crash_does_not_matter() {
     assert_eq!(checkpoint(&store), 21);
     let temporary = store.dir().join("record.tmp");
     assert!(!temporary.exists() && !store.dir().join(JOURNAL).exists());
+    walferry_coverage::reached("R-F7");
 }
 
 // R-F8
@@ -164,6 +172,7 @@ fn a_directory_in_place_of_a_file_is_named() {
         );
         assert!(error.next_step().contains(&format!("move {} away", path.display())));
     }
+    walferry_coverage::reached("R-F8");
 }
 
 #[test]
@@ -215,6 +224,7 @@ fn a_late_save_of_an_owner_that_lost_the_place_changes_nothing() {
     );
     assert!(matches!(newer.save(&record(2, 31, tables(2)), &ALL), Err(StoreError::Fenced { .. })));
     assert_eq!(checkpoint(&store), 30);
+    walferry_coverage::reached("V-I2");
 }
 
 // V-05
@@ -280,6 +290,7 @@ fn a_journal_that_outlived_its_record_is_ignored() {
     next.save(&record(1, 20, parts.clone()), &ALL).unwrap();
     fs::write(store.dir().join(JOURNAL), journal).unwrap();
     assert_eq!(checkpoint(&store), 20);
+    walferry_coverage::reached("R-F4");
 }
 
 //
