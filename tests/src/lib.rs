@@ -9,6 +9,7 @@
 //! **Invariant:** nothing outlives the test that started it, not even when the test is killed with
 //! SIGKILL: see [`watchdog`].
 
+pub mod coverage;
 pub mod process;
 pub mod skip;
 pub mod world;

@@ -1,58 +1,131 @@
-//! Work takes effect and is answered, or fails without an effect.
+//! Work takes effect and is answered, or fails: without an effect, with one, or with one that comes
+//! late.
 
 use walferry_core::batch::Durability;
 use walferry_core::effect::Work;
-use walferry_core::fault::{Fault, FaultKind, Origin};
-use walferry_core::ids::{Attempt, OpId, TableId};
+use walferry_core::fault::{Blame, DestinationClass, Fault, FaultKind, Origin};
+use walferry_core::ids::OpId;
 use walferry_core::input::{Answer, Input};
-use walferry_core::names;
 use walferry_core::source::{MonitorFacts, RangeFacts, SchemaFacts};
 
 use super::row::Row;
-use super::source::schema;
+use super::source::Edit;
 use super::{MAIN, World};
+use crate::coverage::reached;
+
+/// The transient error of the simulated sink.
+pub const TRANSIENT: FaultKind =
+    FaultKind::Destination { class: DestinationClass::Transient { retry_after: None } };
 
 impl World {
     /// Work takes effect and succeeds; a cancelled one of the source ends as such. Snapshot rows
-    /// that are left are handed over first.
+    /// that are left are handed over first. What the server keeps waiting goes on waiting.
     pub fn perform(&mut self, op: OpId, durability: Durability) {
-        let Some((work, cancelled)) =
-            self.process.as_ref().and_then(|process| process.working.get(&op)).cloned()
-        else {
-            return;
-        };
-        if cancelled && !ends_by_itself(&work) {
+        let running = self.process.as_ref().and_then(|process| process.working.get(&op)).cloned();
+        let Some(running) = running else { return };
+        let work = running.work;
+        if running.cancelled && !ends_by_itself(&work) {
             self.refuse(op, FaultKind::Stopped);
+            return;
+        }
+        if self.waits(op, &work) {
             return;
         }
         while self.hand_rows(op, 3) {}
         if self.is_doomed() || !self.is_alive() {
             return;
         }
-        let answer = self.take_effect(op, &work, durability);
-        self.complete(op, Ok(answer));
+        if self.destination.must_fail(&work) {
+            self.destination.failed_for_debt(op, &work);
+            self.complete(op, Err(Fault::new(Origin::Destination, TRANSIENT, "")));
+            return;
+        }
+        match self.take_effect(op, &work, durability) {
+            Ok(answer) => self.complete(op, Ok(answer)),
+            Err(kind) => self.refuse(op, kind),
+        }
     }
 
     /// Work fails without an effect.
     pub fn refuse(&mut self, op: OpId, kind: FaultKind) {
-        let origin = if kind == FaultKind::StoreFailed {
-            Origin::Store
-        } else if matches!(kind, FaultKind::Destination { .. }) {
-            Origin::Destination
-        } else {
-            Origin::Source
-        };
+        self.refuse_blaming(op, kind, Blame::Unstated);
+    }
+
+    /// Work fails without an effect, and says who is at fault.
+    pub fn refuse_blaming(&mut self, op: OpId, kind: FaultKind, blame: Blame) {
+        let origin = origin_of(&kind);
         if kind == FaultKind::StoreFailed {
             self.store.doubt(false);
         }
-        self.destination.failed(op);
-        self.complete(op, Err(Fault::new(origin, kind, "")));
+        self.destination.failed(op, false);
+        self.complete(op, Err(Fault { blame, ..Fault::new(origin, kind, "") }));
     }
 
     /// The save in flight takes effect and reports failure (R-F9).
     pub fn save_in_doubt(&mut self, op: OpId) {
         self.store.doubt(true);
+        reached("R-F9");
+        reached("R-I4");
         self.complete(op, Err(Fault::new(Origin::Store, FaultKind::StoreFailed, "")));
+    }
+
+    /// A call takes effect and reports failure (DS-F3).
+    pub fn perform_in_doubt(&mut self, op: OpId, durability: Durability) {
+        let Some(running) =
+            self.process.as_ref().and_then(|process| process.working.get(&op)).cloned()
+        else {
+            return;
+        };
+        if self.waits(op, &running.work) || self.destination.must_fail(&running.work) {
+            return;
+        }
+        let done = self.take_effect(op, &running.work, durability);
+        self.destination.reported_failed(&running.work);
+        reached("DS-F3");
+        let kind = if done.is_ok() { TRANSIENT } else { FaultKind::Transport };
+        self.complete(op, Err(Fault::new(origin_of(&kind), kind, "")));
+    }
+
+    /// Work never returns: it ends when its budget has passed.
+    pub fn hang(&mut self, op: OpId) {
+        if let Some(process) = &mut self.process
+            && let Some(running) = process.working.get_mut(&op)
+            && running.deadline.is_some()
+        {
+            running.hung = true;
+            reached("DS-F2");
+        }
+    }
+
+    /// Nothing hangs any more.
+    pub fn unhang(&mut self) {
+        for running in self.process.iter_mut().flat_map(|process| process.working.values_mut()) {
+            running.hung = false;
+        }
+    }
+
+    /// The budget of work has passed: it is given up, and may still take effect late.
+    pub(super) fn time_out(&mut self, op: OpId) {
+        let Some(running) =
+            self.process.as_ref().and_then(|process| process.working.get(&op)).cloned()
+        else {
+            return;
+        };
+        reached("F-F2");
+        let (kind, origin) = match running.work {
+            Work::Save { .. } | Work::CheckOwner => {
+                self.store.doubt(false);
+                (FaultKind::StoreFailed, Origin::Store)
+            }
+            _ => {
+                let budget = running.deadline.map(|at| self.now.since(at)).unwrap_or_default();
+                let sink = ends_by_itself(&running.work);
+                let origin = if sink { Origin::Destination } else { Origin::Source };
+                (FaultKind::Timeout { budget }, origin)
+            }
+        };
+        self.destination.failed(op, true);
+        self.complete(op, Err(Fault::new(origin, kind, "")));
     }
 
     /// Some rows of a read; whether any were left.
@@ -76,73 +149,144 @@ impl World {
         true
     }
 
-    fn take_effect(&mut self, op: OpId, work: &Work<Row>, durability: Durability) -> Answer {
+    fn take_effect(
+        &mut self,
+        op: OpId,
+        work: &Work<Row>,
+        durability: Durability,
+    ) -> Result<Answer, FaultKind> {
         match work {
             Work::Save { .. } => self.store.saved(),
-            Work::CheckOwner | Work::EnableFailover { .. } | Work::WriteHeartbeat { .. } => (),
-            Work::ReadTimelineHistory { .. } => return Answer::History(Vec::new()),
-            Work::DescribeTable { .. } => return Answer::Described(None),
+            Work::CheckOwner => (),
             Work::Startup { pipeline, epoch } => self.destination.startup(pipeline, *epoch),
             Work::Shutdown => self.destination.shutdown(),
-            Work::BeginCopy(start) => self.destination.begin_copy(op, start),
-            Work::Flush { lane } => self.destination.flushed(op, *lane, &self.source),
+            Work::BeginCopy(start) => {
+                let forgotten = self.store.is_forgotten(start.table);
+                self.destination.begin_copy(op, start, forgotten);
+                self.store.remembers(start.table);
+            }
+            Work::Flush { lane } => {
+                let source = self.source.on_timeline(self.timeline()).unwrap_or(&self.source);
+                self.destination.flushed(op, *lane, source);
+                reached("F-I1");
+            }
             Work::WriteRows(_) | Work::FinishCopy { .. } | Work::WriteChanges(_) => {
-                self.destination.written(op, durability, &self.source);
-                return Answer::Written(durability);
+                let source = self.source.on_timeline(self.timeline()).unwrap_or(&self.source);
+                self.destination.written(op, durability, source);
+                return Ok(Answer::Written(durability));
             }
-            Work::OpenStream { stream, session, slot, from } => {
-                self.source.open_stream(*stream, *session, slot, *from);
-                return Answer::Opened(self.source.seen());
-            }
-            Work::CloseStream { stream } => drop(self.source.senders.remove(stream)),
-            Work::OpenSnapshot { table, attempt, slot, failover: _ } => {
-                return Answer::Snapshot(self.source.open_snapshot(*table, *attempt, slot));
-            }
-            Work::OpenReader { table, attempt, .. } => {
-                return Answer::Reader(self.source.open_reader(*table, *attempt));
-            }
-            Work::ReadSchema { table, .. } => {
-                return Answer::Schema(SchemaFacts { schema: schema(*table) });
-            }
-            Work::ReadRange { table, attempt, .. } => return self.end_range(op, *table, *attempt),
-            Work::CloseReaders { table, attempt } => self.source.unlock(*table, *attempt),
-            Work::CloseCopy { table, attempt } => self.close_copy(*table, *attempt),
-            Work::Identify => return Answer::Identified(self.source.server()),
-            Work::ListPublication => return Answer::Publication(Some(self.source.listing())),
-            Work::InspectSlot { slot } => return Answer::Slot(self.source.report(slot)),
-            Work::ListSlots { prefix } => return Answer::Slots(self.source.slots_of(prefix)),
-            Work::CreateSlot { slot, failover: _ } => {
-                return Answer::Created(self.source.create_slot(slot, false));
-            }
-            Work::DropSlot { slot } => drop(self.source.slots.remove(slot)),
-            Work::ReadBlockers { .. } => return Answer::Blockers(Vec::new()),
-            Work::ReadWalPosition => return Answer::WalPosition(self.source.head.0),
-            Work::Monitor { slot } => {
-                let (wal_end, slot) = (self.source.head.0, self.source.slot(slot));
-                return Answer::Monitored(MonitorFacts { wal_end, slot });
-            }
+            of_source => return self.ask_source(op, of_source),
         }
-        Answer::Done
+        self.after(work);
+        Ok(Answer::Done)
     }
 
-    fn end_range(&self, op: OpId, table: TableId, attempt: Attempt) -> Answer {
-        let cutoff = self.source.cutoff(table, attempt);
-        let now = self.source.filenode_at(table, self.source.head);
-        assert_eq!(now, self.source.filenode_at(table, cutoff), "no guard (K-I6)");
-        let reads = self.process.as_ref().and_then(|process| process.reads.get(&op));
-        Answer::RangeRead(RangeFacts { rows: reads.map_or(0, |read| read.done) })
+    /// What the judges remember of work that is done.
+    fn after(&mut self, work: &Work<Row>) {
+        let Some(process) = &mut self.process else { return };
+        match work {
+            Work::CheckOwner => process.watch.checked_owner = true,
+            Work::Save { record, .. } => {
+                process.watch.reconciled |= record.initial_lsn.is_some() && !record.recreate;
+                if record.recreate {
+                    process.watch.offered = None;
+                }
+            }
+            _ => (),
+        }
     }
 
-    fn close_copy(&mut self, table: TableId, attempt: Attempt) {
-        let main = self.store.persisted().map(|record| record.identity.slot.clone());
-        let slot = main.map(|main| names::copy_slot(&main, attempt));
-        self.source.close_copy(table, attempt, slot.as_deref());
+    fn ask_source(&mut self, op: OpId, work: &Work<Row>) -> Result<Answer, FaultKind> {
+        if !ends_by_itself(work)
+            && let Some(refusal) = self.source.refusal()
+        {
+            return Err(refusal);
+        }
+        let source = &mut self.source;
+        Ok(match work {
+            Work::EnableFailover { slot } => {
+                source.enable_failover(slot)?;
+                Answer::Done
+            }
+            Work::WriteHeartbeat { prefix, .. } => {
+                source.commit(&[Edit::Message(prefix)], 1, 1, 100);
+                Answer::Done
+            }
+            Work::ReadTimelineHistory { timeline } => {
+                if *timeline != source.timeline || source.switches.is_empty() {
+                    return Err(super::source::server_error(*b"58P01"));
+                }
+                Answer::History(source.switches.clone())
+            }
+            Work::DescribeTable { table } => Answer::Described(source.describe(*table)),
+            Work::OpenStream { stream, session, slot, from } => {
+                source.open_stream(*stream, *session, slot, *from)?;
+                Answer::Opened(source.seen())
+            }
+            Work::CloseStream { stream } => {
+                source.senders.remove(stream);
+                Answer::Done
+            }
+            Work::OpenSnapshot { table, attempt, slot, failover } => {
+                Answer::Snapshot(source.open_snapshot(*table, *attempt, slot, *failover)?)
+            }
+            Work::OpenReader { table, attempt, reader } => {
+                Answer::Reader(source.open_reader(*table, *attempt, *reader)?)
+            }
+            Work::ReadSchema { table, attempt } => {
+                Answer::Schema(SchemaFacts { schema: source.read_schema(*table, *attempt)? })
+            }
+            Work::ReadRange { table, attempt, reader, blocks, schema, .. } => {
+                source.read_range(*table, *attempt, *reader, *blocks, schema)?;
+                let reads = self.process.as_ref().and_then(|process| process.reads.get(&op));
+                Answer::RangeRead(RangeFacts { rows: reads.map_or(0, |read| read.done) })
+            }
+            Work::CloseReaders { table, attempt } => {
+                source.unlock(*table, *attempt);
+                Answer::Done
+            }
+            Work::CloseCopy { table, attempt } => {
+                source.close_copy(*table, *attempt);
+                Answer::Done
+            }
+            Work::Identify => {
+                if let Some(process) = &mut self.process {
+                    process.watch.identified = true;
+                }
+                Answer::Identified(source.server())
+            }
+            Work::ListPublication => Answer::Publication(source.listing()),
+            Work::InspectSlot { slot } => Answer::Slot(source.report(slot)),
+            Work::ListSlots { prefix } => Answer::Slots(source.slots_of(prefix)),
+            Work::CreateSlot { slot, failover } => {
+                Answer::Created(source.create_slot(slot, false, *failover)?)
+            }
+            Work::DropSlot { slot } => {
+                source.drop_slot(slot)?;
+                Answer::Done
+            }
+            Work::ReadBlockers { .. } => Answer::Blockers(source.blockers()),
+            Work::ReadWalPosition => Answer::WalPosition(source.head.0),
+            Work::Monitor { slot } => {
+                let (wal_end, slot) = (source.head.0, source.slot(slot));
+                Answer::Monitored(MonitorFacts { wal_end, slot })
+            }
+            Work::Save { .. }
+            | Work::CheckOwner
+            | Work::Startup { .. }
+            | Work::Shutdown
+            | Work::BeginCopy(_)
+            | Work::WriteRows(_)
+            | Work::FinishCopy { .. }
+            | Work::WriteChanges(_)
+            | Work::Flush { .. } => Answer::Done,
+        })
     }
 
-    /// Completes everything in flight, oldest first, until nothing is left but monitoring.
+    /// Completes everything in flight, oldest first, until nothing is left that can end.
     pub fn settle(&mut self, durability: Durability) {
         while self.is_alive() && !self.is_doomed() {
-            let Some((op, _)) = self.working().into_iter().next() else { return };
+            let Some(op) = self.performable().into_iter().next() else { return };
             self.perform(op, durability);
         }
     }
@@ -162,6 +306,14 @@ impl World {
     #[must_use]
     pub fn streams(&self) -> bool {
         self.source.senders.contains_key(&MAIN)
+    }
+}
+
+const fn origin_of(kind: &FaultKind) -> Origin {
+    match kind {
+        FaultKind::StoreFailed | FaultKind::StoreFenced => Origin::Store,
+        FaultKind::Destination { .. } => Origin::Destination,
+        _ => Origin::Source,
     }
 }
 

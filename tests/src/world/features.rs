@@ -1,0 +1,48 @@
+//! Which groups of the spec the core has, so that a game throws only what it can answer. A feature
+//! is one word to switch on; each game then draws by its seed whether it uses it.
+
+/// What games may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "one answer per group")]
+pub struct Features {
+    /// Transient failures of the main scope are repeated (X-13, X-16, Y-02).
+    pub retries: bool,
+    /// The publication is listed while running, so tables come and go then (T-03).
+    pub listings: bool,
+    /// Schema changes are followed (D).
+    pub schema: bool,
+    /// A permanent error on main sets its tables aside.
+    pub quarantine: bool,
+    /// A lost main slot is created again (I).
+    pub recreation: bool,
+    /// Promotions are followed (P).
+    pub promotion: bool,
+    /// Tables may be adopted (K-18).
+    pub adoption: bool,
+    /// Several readers copy one table (K-20).
+    pub readers: bool,
+    /// A running pipeline takes retry and resync (Y-09).
+    pub requests: bool,
+    /// Dispatch can be held for a verifier (L-07).
+    pub hold: bool,
+    /// Heartbeats are written.
+    pub heartbeat: bool,
+    /// Copy batches and destination start-up are repeated after a transient failure (K-28, U-15).
+    pub copy_retries: bool,
+}
+
+/// What the core beside this world has.
+pub const BUILT: Features = Features {
+    retries: false,
+    listings: false,
+    schema: false,
+    quarantine: false,
+    recreation: false,
+    promotion: false,
+    adoption: false,
+    readers: false,
+    requests: false,
+    hold: false,
+    heartbeat: false,
+    copy_retries: false,
+};
