@@ -259,32 +259,14 @@ impl World {
             self.destination.handed_over(*table, *attempt, *handover);
             self.judge_handover(*table, *handover);
         }
-        let Some(process) = &mut self.process else { return };
-        match notice {
-            Notice::HandedOver { table, handover, .. } => {
-                process.handovers.insert(*table, *handover);
-            }
-            Notice::CopyStarted { table, .. }
-            | Notice::TableErrored { table, .. }
-            | Notice::TableGone { table, .. }
-            | Notice::MembershipChanged { table }
-            | Notice::Quarantined { table } => drop(process.handovers.remove(table)),
-            Notice::Recreating { .. } => process.handovers.clear(),
-            Notice::Promoted { fork, .. } => {
-                process.handovers.retain(|_, handover| *handover <= *fork);
-                reached("P-I1");
-            }
-            Notice::FenceClosed { table, .. } => {
-                process.watch.fence = Some(*table);
-                reached("W-I2");
-            }
-            Notice::FenceOpened { .. } => process.watch.fence = None,
-            Notice::SilentRewrite { table, .. } => drop(self.reported.insert(*table)),
-            Notice::AdoptGap { .. } => reached("O-10"),
-            Notice::TombstoneSkipped { .. } => reached("T-I4"),
-            Notice::MainRetry { .. } => reached("Y-I3"),
-            Notice::SlotLost { .. } => reached("I-F7"),
-            other => note_rule(other),
+        if let Some(rule) = rule_of(notice) {
+            reached(rule);
+        }
+        if let Notice::SilentRewrite { table, .. } = notice {
+            self.reported.insert(*table);
+        }
+        if let Some(process) = &mut self.process {
+            process.note(notice);
         }
     }
 
@@ -342,9 +324,38 @@ impl World {
     }
 }
 
-/// Notices that say that a rule was at work, and nothing else.
-fn note_rule(notice: &Notice) {
-    let rule = match notice {
+impl Process {
+    /// Keeps what the judges compare with.
+    fn note(&mut self, notice: &Notice) {
+        if let Notice::HandedOver { table, handover, .. } = notice {
+            self.handovers.insert(*table, *handover);
+        }
+        if let Notice::CopyStarted { table, .. }
+        | Notice::TableErrored { table, .. }
+        | Notice::TableGone { table, .. }
+        | Notice::MembershipChanged { table }
+        | Notice::Quarantined { table } = notice
+        {
+            self.handovers.remove(table);
+        }
+        if let Notice::Recreating { .. } = notice {
+            self.handovers.clear();
+        }
+        if let Notice::Promoted { fork, .. } = notice {
+            self.handovers.retain(|_, handover| *handover <= *fork);
+        }
+        if let Notice::FenceClosed { table, .. } = notice {
+            self.watch.fence = Some(*table);
+        }
+        if let Notice::FenceOpened { .. } = notice {
+            self.watch.fence = None;
+        }
+    }
+}
+
+/// The rule that a notice says was at work.
+const fn rule_of(notice: &Notice) -> Option<&'static str> {
+    Some(match notice {
         Notice::RewriteGuard { .. } => "K-27",
         Notice::DiedCopying { .. } => "Y-10",
         Notice::TableReady { .. } => "X-I4",
@@ -356,13 +367,38 @@ fn note_rule(notice: &Notice) {
         Notice::DdlIgnored { .. } => "D-05",
         Notice::RequestRefused { .. } => "Y-09",
         Notice::HeartbeatSeen { .. } => "A-15",
-        Notice::Advanced { .. } => "L-07",
-        Notice::Stalled { .. } => "L-02",
+        Notice::Held { .. } | Notice::Advanced { .. } | Notice::Released { .. } => "L-07",
+        Notice::Stalled { .. } | Notice::Unstalled => "L-02",
         Notice::FailoverEnabled { .. } => "M-09",
         Notice::TableAdded { .. } => "T-05",
+        Notice::TableGone { .. } => "T-09",
+        Notice::MembershipChanged { .. } => "T-11",
         Notice::NotConverging { .. } => "W-18",
         Notice::SideTaskFailed { .. } => "T-F2",
-        _ => return,
-    };
-    reached(rule);
+        Notice::Promoted { .. } => "P-I1",
+        Notice::FenceClosed { .. } => "W-I2",
+        Notice::FenceOpened { .. } => "W-15",
+        Notice::AdoptGap { .. } => "O-10",
+        Notice::TombstoneSkipped { .. } => "T-I4",
+        Notice::MainRetry { .. } => "Y-I3",
+        Notice::SlotLost { .. } => "I-F7",
+        Notice::Recreating { .. } => "I-04",
+        Notice::SilentRewrite { .. } => "D-15",
+        Notice::IdentityLost { .. } => "D-16",
+        Notice::Quarantined { .. } => "X-14",
+        Notice::TableErrored { .. } => "Y-06",
+        Notice::UnknownTable { .. } => "T-04",
+        Notice::SourceIdentified { .. }
+        | Notice::CopySlotAtRisk { .. }
+        | Notice::ActionsMissing { .. }
+        | Notice::MainSlotCreated { .. }
+        | Notice::Streaming { .. }
+        | Notice::CopyStarted { .. }
+        | Notice::CopyRowsDone { .. }
+        | Notice::HandedOver { .. }
+        | Notice::Monitored(_)
+        | Notice::Copying { .. }
+        | Notice::UntilTarget { .. }
+        | Notice::Stopping { .. } => return None,
+    })
 }

@@ -198,11 +198,11 @@ impl World {
 
     /// Whether the server keeps work waiting (PG-30, PG-41).
     fn waits(&mut self, op: OpId, work: &Work<Row>) -> bool {
-        match work {
-            Work::CreateSlot { .. } | Work::OpenSnapshot { .. } => self.source.creation_waits(op),
-            Work::OpenReader { table, reader: 0, .. } => self.source.lock_waits(*table),
-            _ => false,
+        if let Work::OpenReader { table, reader: 0, .. } = work {
+            return self.source.lock_waits(*table);
         }
+        matches!(work, Work::CreateSlot { .. } | Work::OpenSnapshot { .. })
+            && self.source.creation_waits(op)
     }
 
     /// Whether a fence of the living process is closed.

@@ -53,23 +53,23 @@ impl World {
     pub fn answer_refusal(&mut self) {
         let Some(kind) = self.refused.take() else { return };
         let policies = &mut self.config.limits.policies;
-        match kind {
-            FaultKind::HorizonBeyondFork { .. } => {
-                policies.promotion_loss = PromotionLoss::Resync;
-            }
-            FaultKind::SlotMissing { .. }
-            | FaultKind::SlotInvalidated { .. }
-            | FaultKind::RecreationPending
-            | FaultKind::Server { .. } => policies.slot_loss = SlotLoss::Recreate,
-            FaultKind::PublicationMissing { .. } if self.source.publication.is_none() => {
-                self.source.create_publication();
-            }
-            FaultKind::IdentityMismatch { field: "timeline", .. } => {
-                if self.source.is_left_behind() {
-                    self.reach_old_primary();
-                }
-            }
-            _ => return,
+        if let FaultKind::HorizonBeyondFork { .. } = kind {
+            policies.promotion_loss = PromotionLoss::Resync;
+        } else if let FaultKind::SlotMissing { .. }
+        | FaultKind::SlotInvalidated { .. }
+        | FaultKind::RecreationPending = kind
+        {
+            policies.slot_loss = SlotLoss::Recreate;
+        } else if let FaultKind::PublicationMissing { .. } = kind
+            && self.source.publication.is_none()
+        {
+            self.source.create_publication();
+        } else if let FaultKind::IdentityMismatch { field: "timeline", .. } = kind
+            && self.source.is_left_behind()
+        {
+            self.reach_old_primary();
+        } else {
+            return;
         }
         reached("O-12");
     }

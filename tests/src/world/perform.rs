@@ -112,17 +112,14 @@ impl World {
             return;
         };
         reached("F-F2");
-        let (kind, origin) = match running.work {
-            Work::Save { .. } | Work::CheckOwner => {
-                self.store.doubt(false);
-                (FaultKind::StoreFailed, Origin::Store)
-            }
-            _ => {
-                let budget = running.deadline.map(|at| self.now.since(at)).unwrap_or_default();
-                let sink = ends_by_itself(&running.work);
-                let origin = if sink { Origin::Destination } else { Origin::Source };
-                (FaultKind::Timeout { budget }, origin)
-            }
+        let (kind, origin) = if let Work::Save { .. } | Work::CheckOwner = running.work {
+            self.store.doubt(false);
+            (FaultKind::StoreFailed, Origin::Store)
+        } else {
+            let budget = running.deadline.map(|at| self.now.since(at)).unwrap_or_default();
+            let sink = ends_by_itself(&running.work);
+            let origin = if sink { Origin::Destination } else { Origin::Source };
+            (FaultKind::Timeout { budget }, origin)
         };
         self.destination.failed(op, true);
         self.complete(op, Err(Fault::new(origin, kind, "")));
@@ -175,7 +172,27 @@ impl World {
                 self.destination.written(op, durability, source);
                 return Ok(Answer::Written(durability));
             }
-            of_source => return self.ask_source(op, of_source),
+            Work::OpenSnapshot { .. }
+            | Work::OpenReader { .. }
+            | Work::ReadSchema { .. }
+            | Work::ReadRange { .. }
+            | Work::CloseReaders { .. }
+            | Work::CloseCopy { .. } => return self.ask_of_copy(op, work),
+            Work::Identify
+            | Work::ListPublication
+            | Work::InspectSlot { .. }
+            | Work::ListSlots { .. }
+            | Work::ReadTimelineHistory { .. }
+            | Work::CreateSlot { .. }
+            | Work::EnableFailover { .. }
+            | Work::DropSlot { .. }
+            | Work::ReadBlockers { .. }
+            | Work::ReadWalPosition
+            | Work::DescribeTable { .. }
+            | Work::WriteHeartbeat { .. }
+            | Work::Monitor { .. }
+            | Work::OpenStream { .. }
+            | Work::CloseStream { .. } => return self.ask_source(work),
         }
         self.after(work);
         Ok(Answer::Done)
@@ -184,103 +201,114 @@ impl World {
     /// What the judges remember of work that is done.
     fn after(&mut self, work: &Work<Row>) {
         let Some(process) = &mut self.process else { return };
-        match work {
-            Work::CheckOwner => process.watch.checked_owner = true,
-            Work::Save { record, .. } => {
-                process.watch.reconciled |= record.initial_lsn.is_some() && !record.recreate;
-                if record.recreate {
-                    process.watch.offered = None;
-                }
+        if let Work::CheckOwner = work {
+            process.watch.checked_owner = true;
+        }
+        if let Work::Save { record, .. } = work {
+            process.watch.reconciled |= record.initial_lsn.is_some() && !record.recreate;
+            if record.recreate {
+                process.watch.offered = None;
             }
-            _ => (),
         }
     }
 
-    fn ask_source(&mut self, op: OpId, work: &Work<Row>) -> Result<Answer, FaultKind> {
-        if !ends_by_itself(work)
-            && let Some(refusal) = self.source.refusal()
-        {
-            return Err(refusal);
+    fn let_in(&self, work: &Work<Row>) -> Result<(), FaultKind> {
+        let refusal = self.source.refusal().filter(|_| !ends_by_itself(work));
+        refusal.map_or(Ok(()), Err)
+    }
+
+    /// Work on the connections of an attempt. The answer to anything else is nothing but success.
+    fn ask_of_copy(&mut self, op: OpId, work: &Work<Row>) -> Result<Answer, FaultKind> {
+        self.let_in(work)?;
+        let source = &mut self.source;
+        if let Work::OpenSnapshot { table, attempt, slot, failover } = work {
+            let facts = source.open_snapshot(*table, *attempt, slot, *failover)?;
+            return Ok(Answer::Snapshot(facts));
+        }
+        if let Work::OpenReader { table, attempt, reader } = work {
+            return Ok(Answer::Reader(source.open_reader(*table, *attempt, *reader)?));
+        }
+        if let Work::ReadSchema { table, attempt } = work {
+            let schema = source.read_schema(*table, *attempt)?;
+            return Ok(Answer::Schema(SchemaFacts { schema }));
+        }
+        if let Work::ReadRange { table, attempt, reader, blocks, schema, .. } = work {
+            source.read_range(*table, *attempt, *reader, *blocks, schema)?;
+            let reads = self.process.as_ref().and_then(|process| process.reads.get(&op));
+            return Ok(Answer::RangeRead(RangeFacts { rows: reads.map_or(0, |read| read.done) }));
+        }
+        if let Work::CloseReaders { table, attempt } = work {
+            source.unlock(*table, *attempt);
+        }
+        if let Work::CloseCopy { table, attempt } = work {
+            source.close_copy(*table, *attempt);
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Work on replication and metadata connections. The answer to anything else is nothing but
+    /// success.
+    fn ask_source(&mut self, work: &Work<Row>) -> Result<Answer, FaultKind> {
+        self.let_in(work)?;
+        if let Some(answer) = self.look_at_source(work) {
+            return answer;
         }
         let source = &mut self.source;
-        Ok(match work {
-            Work::EnableFailover { slot } => {
-                source.enable_failover(slot)?;
-                Answer::Done
+        if let Work::EnableFailover { slot } = work {
+            source.enable_failover(slot)?;
+        }
+        if let Work::WriteHeartbeat { prefix, .. } = work {
+            source.commit(&[Edit::Message(prefix)], 1, 1, 100);
+        }
+        if let Work::OpenStream { stream, session, slot, from } = work {
+            source.open_stream(*stream, *session, slot, *from)?;
+            return Ok(Answer::Opened(source.seen()));
+        }
+        if let Work::CloseStream { stream } = work {
+            source.senders.remove(stream);
+        }
+        if let Work::CreateSlot { slot, failover } = work {
+            return Ok(Answer::Created(source.create_slot(slot, false, *failover)?));
+        }
+        if let Work::DropSlot { slot } = work {
+            source.drop_slot(slot)?;
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Work that only reads, with its answer.
+    fn look_at_source(&mut self, work: &Work<Row>) -> Option<Result<Answer, FaultKind>> {
+        let source = &self.source;
+        if let Work::ReadTimelineHistory { timeline } = work {
+            let known = *timeline == source.timeline && !source.switches.is_empty();
+            let missing = super::source::server_error(*b"58P01");
+            return Some(known.then(|| Answer::History(source.switches.clone())).ok_or(missing));
+        }
+        let answer = if let Work::DescribeTable { table } = work {
+            Answer::Described(source.describe(*table))
+        } else if let Work::ListPublication = work {
+            Answer::Publication(source.listing())
+        } else if let Work::InspectSlot { slot } = work {
+            Answer::Slot(source.report(slot))
+        } else if let Work::ListSlots { prefix } = work {
+            Answer::Slots(source.slots_of(prefix))
+        } else if let Work::ReadBlockers { .. } = work {
+            Answer::Blockers(source.blockers())
+        } else if let Work::ReadWalPosition = work {
+            Answer::WalPosition(source.head.0)
+        } else if let Work::Monitor { slot } = work {
+            let (wal_end, slot) = (source.head.0, source.slot(slot));
+            Answer::Monitored(MonitorFacts { wal_end, slot })
+        } else if let Work::Identify = work {
+            let answer = Answer::Identified(source.server());
+            if let Some(process) = &mut self.process {
+                process.watch.identified = true;
             }
-            Work::WriteHeartbeat { prefix, .. } => {
-                source.commit(&[Edit::Message(prefix)], 1, 1, 100);
-                Answer::Done
-            }
-            Work::ReadTimelineHistory { timeline } => {
-                if *timeline != source.timeline || source.switches.is_empty() {
-                    return Err(super::source::server_error(*b"58P01"));
-                }
-                Answer::History(source.switches.clone())
-            }
-            Work::DescribeTable { table } => Answer::Described(source.describe(*table)),
-            Work::OpenStream { stream, session, slot, from } => {
-                source.open_stream(*stream, *session, slot, *from)?;
-                Answer::Opened(source.seen())
-            }
-            Work::CloseStream { stream } => {
-                source.senders.remove(stream);
-                Answer::Done
-            }
-            Work::OpenSnapshot { table, attempt, slot, failover } => {
-                Answer::Snapshot(source.open_snapshot(*table, *attempt, slot, *failover)?)
-            }
-            Work::OpenReader { table, attempt, reader } => {
-                Answer::Reader(source.open_reader(*table, *attempt, *reader)?)
-            }
-            Work::ReadSchema { table, attempt } => {
-                Answer::Schema(SchemaFacts { schema: source.read_schema(*table, *attempt)? })
-            }
-            Work::ReadRange { table, attempt, reader, blocks, schema, .. } => {
-                source.read_range(*table, *attempt, *reader, *blocks, schema)?;
-                let reads = self.process.as_ref().and_then(|process| process.reads.get(&op));
-                Answer::RangeRead(RangeFacts { rows: reads.map_or(0, |read| read.done) })
-            }
-            Work::CloseReaders { table, attempt } => {
-                source.unlock(*table, *attempt);
-                Answer::Done
-            }
-            Work::CloseCopy { table, attempt } => {
-                source.close_copy(*table, *attempt);
-                Answer::Done
-            }
-            Work::Identify => {
-                if let Some(process) = &mut self.process {
-                    process.watch.identified = true;
-                }
-                Answer::Identified(source.server())
-            }
-            Work::ListPublication => Answer::Publication(source.listing()),
-            Work::InspectSlot { slot } => Answer::Slot(source.report(slot)),
-            Work::ListSlots { prefix } => Answer::Slots(source.slots_of(prefix)),
-            Work::CreateSlot { slot, failover } => {
-                Answer::Created(source.create_slot(slot, false, *failover)?)
-            }
-            Work::DropSlot { slot } => {
-                source.drop_slot(slot)?;
-                Answer::Done
-            }
-            Work::ReadBlockers { .. } => Answer::Blockers(source.blockers()),
-            Work::ReadWalPosition => Answer::WalPosition(source.head.0),
-            Work::Monitor { slot } => {
-                let (wal_end, slot) = (source.head.0, source.slot(slot));
-                Answer::Monitored(MonitorFacts { wal_end, slot })
-            }
-            Work::Save { .. }
-            | Work::CheckOwner
-            | Work::Startup { .. }
-            | Work::Shutdown
-            | Work::BeginCopy(_)
-            | Work::WriteRows(_)
-            | Work::FinishCopy { .. }
-            | Work::WriteChanges(_)
-            | Work::Flush { .. } => Answer::Done,
-        })
+            answer
+        } else {
+            return None;
+        };
+        Some(Ok(answer))
     }
 
     /// Completes everything in flight, oldest first, until nothing is left that can end.
@@ -310,10 +338,12 @@ impl World {
 }
 
 const fn origin_of(kind: &FaultKind) -> Origin {
-    match kind {
-        FaultKind::StoreFailed | FaultKind::StoreFenced => Origin::Store,
-        FaultKind::Destination { .. } => Origin::Destination,
-        _ => Origin::Source,
+    if matches!(kind, FaultKind::StoreFailed | FaultKind::StoreFenced) {
+        Origin::Store
+    } else if matches!(kind, FaultKind::Destination { .. }) {
+        Origin::Destination
+    } else {
+        Origin::Source
     }
 }
 

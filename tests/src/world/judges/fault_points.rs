@@ -159,11 +159,9 @@ fn of_record(
     let unsaved = |table: TableId| {
         record.tables.get(&table).is_some_and(|entry| entry.phase == Phase::Copying)
     };
-    let wrote = working.iter().any(|(_, work)| match work {
-        Work::WriteChanges(batch) => {
-            batch.lane == Lane::Main && batch.tables.iter().any(|entry| unsaved(entry.table))
-        }
-        _ => false,
+    let wrote = working.iter().any(|(_, work)| {
+        matches!(work, Work::WriteChanges(batch) if batch.lane == Lane::Main
+            && batch.tables.iter().any(|entry| unsaved(entry.table)))
     });
     if wrote {
         points.push("H-F2");

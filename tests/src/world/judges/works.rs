@@ -1,9 +1,9 @@
 //! What must hold when the core asks for work: the order of start-up, what was saved before, and who
 //! owns what.
 
-use walferry_core::batch::{Batch, ChangeBody};
+use walferry_core::batch::{Batch, ChangeBody, CopyStart};
 use walferry_core::effect::Work;
-use walferry_core::ids::{Lane, StreamId, TableId};
+use walferry_core::ids::{Attempt, Lane, StreamId, TableId};
 use walferry_core::record::{Phase, Record};
 
 use crate::coverage::reached;
@@ -19,35 +19,13 @@ impl World {
     pub(in crate::world) fn judge_work(&mut self, work: &Work<Row>) {
         match work {
             Work::Save { record, .. } => self.judge_save(record),
-            Work::BeginCopy(start) => {
-                self.judge_offer();
-                let entry =
-                    self.store.persisted().and_then(|record| record.tables.get(&start.table));
-                let saved = entry.is_some_and(|entry| {
-                    entry.phase == Phase::Copying && entry.attempt == Some(start.attempt)
-                });
-                assert!(saved, "begin_copy before Copying is saved (K-I1)");
-                reached("K-I1");
-                if let Some(cutoff) = self.source.cutoff(start.table, start.attempt) {
-                    assert_eq!(
-                        start.cutoff, cutoff,
-                        "the cutoff is the one of the snapshot (K-09)"
-                    );
-                    let initial = self.store.persisted().and_then(|record| record.initial_lsn);
-                    assert!(Some(cutoff) >= initial, "a snapshot from before the slot (K-I3)");
-                    reached("K-I3");
-                }
-                self.judge_no_main_write(start.table);
-            }
+            Work::BeginCopy(start) => self.judge_begin(start),
             Work::WriteChanges(batch) => self.judge_batch(batch),
             Work::WriteRows(_) | Work::FinishCopy { .. } | Work::Flush { .. } => {
                 self.judge_offer();
             }
             Work::OpenSnapshot { table, attempt, .. } => {
-                let entry = self.store.persisted().and_then(|record| record.tables.get(table));
-                let saved = entry.is_some_and(|entry| {
-                    entry.phase == Phase::Copying && entry.attempt == Some(*attempt)
-                });
+                let saved = self.is_copying(*table, *attempt);
                 assert!(saved, "a snapshot before Copying is saved (K-01)");
             }
             Work::DropSlot { slot } => self.judge_drop(slot),
@@ -92,6 +70,27 @@ impl World {
         }
     }
 
+    fn judge_begin(&self, start: &CopyStart) {
+        self.judge_offer();
+        assert!(
+            self.is_copying(start.table, start.attempt),
+            "begin_copy before Copying is saved (K-I1)"
+        );
+        reached("K-I1");
+        if let Some(cutoff) = self.source.cutoff(start.table, start.attempt) {
+            assert_eq!(start.cutoff, cutoff, "the cutoff is the one of the snapshot (K-09)");
+            let initial = self.store.persisted().and_then(|record| record.initial_lsn);
+            assert!(Some(cutoff) >= initial, "a snapshot from before the slot (K-I3)");
+            reached("K-I3");
+        }
+        self.judge_no_main_write(start.table);
+    }
+
+    fn is_copying(&self, table: TableId, attempt: Attempt) -> bool {
+        let entry = self.store.persisted().and_then(|record| record.tables.get(&table));
+        entry.is_some_and(|e| e.phase == Phase::Copying && e.attempt == Some(attempt))
+    }
+
     fn judge_save(&self, record: &Record) {
         let loaded = self.process.as_ref().map_or(0, |process| process.loaded_epoch);
         assert_eq!(record.epoch.0, loaded + 1, "each run raises the epoch once (U-13)");
@@ -127,11 +126,9 @@ impl World {
     /// K-16.
     fn judge_no_main_write(&self, table: TableId) {
         let Some(process) = &self.process else { return };
-        let writes = process.working.values().any(|running| match &running.work {
-            Work::WriteChanges(batch) => {
-                batch.lane == Lane::Main && changed(batch).any(|found| found == table)
-            }
-            _ => false,
+        let writes = process.working.values().any(|running| {
+            matches!(&running.work, Work::WriteChanges(batch) if batch.lane == Lane::Main
+                && changed(batch).any(|found| found == table))
         });
         assert!(!writes, "begin_copy of {table} beside a main write of it (K-16, DS-I2)");
         reached("K-16");
@@ -172,10 +169,9 @@ impl World {
     /// X-13, X-I5: nothing of the old session is left when the main stream opens again.
     fn judge_reopening(&mut self) {
         let Some(process) = &mut self.process else { return };
-        let busy = process.working.values().any(|running| match &running.work {
-            Work::WriteChanges(batch) => batch.lane == Lane::Main,
-            Work::Flush { lane } => *lane == Lane::Main,
-            _ => false,
+        let busy = process.working.values().any(|running| {
+            matches!(&running.work, Work::Flush { lane: Lane::Main })
+                || matches!(&running.work, Work::WriteChanges(batch) if batch.lane == Lane::Main)
         });
         assert!(!busy, "a new session before the operations of the old one ended (X-I5)");
         process.watch.openings += 1;

@@ -134,7 +134,7 @@ impl Player {
         };
         let (tables, transactions) = match size {
             Size::Short => (2, dice.between(3, 20)),
-            Size::Long => (dice.between(1, 4), dice.between(3, 40)),
+            Size::Long => (dice.between(1, 4), dice.between(3, 60)),
         };
         let tables = u32::try_from(tables).unwrap_or(1);
         let rows = u32::try_from(dice.below(8)).unwrap_or(0);

@@ -63,8 +63,8 @@ impl Player {
     /// If a judge finds something.
     pub fn play(&mut self) {
         let steps = match self.size {
-            Size::Short => self.dice.between(80, 200),
-            Size::Long => self.dice.between(100, 600),
+            Size::Short => self.dice.between(150, 400),
+            Size::Long => self.dice.between(200, 1_500),
         };
         for _ in 0..steps {
             self.step();

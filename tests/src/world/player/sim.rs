@@ -35,13 +35,21 @@ pub fn play(seed: u64, size: Size, trace: bool) -> Played {
     if trace {
         player.world.trace.record();
     }
-    let run = catch_unwind(AssertUnwindSafe(|| player.play()));
+    let violation = player.judged();
     Played {
         steps: player.steps(),
         effects: player.world.effects(),
         faults: player.faults(),
-        violation: run.err().map(|panic| message(panic.as_ref())),
+        violation,
         trace: trace.then(|| player.world.trace.tail()),
+    }
+}
+
+impl Player {
+    /// Plays to the end; what a judge found, if one found something.
+    pub fn judged(&mut self) -> Option<String> {
+        let run = catch_unwind(AssertUnwindSafe(|| self.play()));
+        run.err().map(|panic| message(panic.as_ref()))
     }
 }
 

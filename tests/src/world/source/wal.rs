@@ -92,7 +92,10 @@ pub struct OpenTransaction {
 
 /// Options of a TRUNCATE at a position: each of them comes (PG-18).
 const fn flags(commit: CommitLsn) -> TruncateFlags {
-    TruncateFlags { cascade: commit.0.0 % 2 == 0, restart_identity: commit.0.0 % 3 == 0 }
+    TruncateFlags {
+        cascade: commit.0.0.is_multiple_of(2),
+        restart_identity: commit.0.0.is_multiple_of(3),
+    }
 }
 
 impl Edit {
