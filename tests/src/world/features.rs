@@ -5,8 +5,6 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "one answer per group")]
 pub struct Features {
-    /// Transient failures of the main scope are repeated (X-13, X-16, Y-02).
-    pub retries: bool,
     /// The publication is listed while running, so tables come and go then (T-03).
     pub listings: bool,
     /// Schema changes are followed (D).
@@ -27,13 +25,10 @@ pub struct Features {
     pub hold: bool,
     /// Heartbeats are written.
     pub heartbeat: bool,
-    /// Copy batches and destination start-up are repeated after a transient failure (K-28, U-15).
-    pub copy_retries: bool,
 }
 
 /// What the core beside this world has.
 pub const BUILT: Features = Features {
-    retries: false,
     listings: false,
     schema: false,
     quarantine: false,
@@ -44,5 +39,4 @@ pub const BUILT: Features = Features {
     requests: false,
     hold: false,
     heartbeat: false,
-    copy_retries: false,
 };

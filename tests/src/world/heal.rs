@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use walferry_core::batch::Durability;
 use walferry_core::effect::Work;
-use walferry_core::ids::StreamId;
+use walferry_core::ids::{Lane, StreamId, TableId};
 use walferry_core::record::Phase;
 
 use super::World;
@@ -14,6 +14,8 @@ use crate::coverage::reached;
 
 /// Virtual time that convergence may take.
 const HEAL: Duration = Duration::from_secs(30 * 60);
+/// Time between two looks of the operator.
+const OPERATOR: Duration = Duration::from_secs(60);
 /// Steps that convergence may take, so that a busy loop shows.
 const STEPS: u32 = 20_000;
 
@@ -82,7 +84,9 @@ impl World {
                 return;
             }
         }
-        if self.is_settled_but_errored() && self.bring_back_tables() {
+        if self.now >= self.operator_at && self.is_running() && self.bring_back_tables() {
+            // A person looks again after a while.
+            self.operator_at = self.now.after(OPERATOR);
             return;
         }
         self.jump();
@@ -92,27 +96,48 @@ impl World {
         }
     }
 
-    fn is_settled_but_errored(&self) -> bool {
+    fn is_running(&self) -> bool {
         self.pipeline().is_some_and(|pipeline| pipeline.view().lifecycle == "running")
     }
 
     /// Whether everything is Ready, saved and confirmed, and nothing is owed.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        let Some(record) = self.store.persisted() else { return false };
-        let ready = record.tables.values().all(|e| matches!(e.phase, Phase::Ready { .. }));
-        let all = record.tables.keys().copied().eq(self.source.members());
-        let confirmed = self.source.slots.get(&record.identity.slot).map(|slot| slot.confirmed);
-        let idle = self.working().iter().all(|(_, work)| matches!(work, Work::Monitor { .. }));
-        let buried = record.tombstones.values().any(|t| Some(t.absent_at) <= record.checkpoint);
-        self.is_alive()
-            && self.streams()
-            && ready
-            && all
-            && idle
-            && !buried
-            && record.checkpoint >= self.source.last_end()
-            && confirmed == record.checkpoint
+        self.unrest().is_none()
+    }
+
+    /// The first thing that O-11 wants and that is not so yet.
+    fn unrest(&self) -> Option<&'static str> {
+        let Some(record) = self.store.persisted() else { return Some("no record is saved") };
+        let slot = self.source.slots.get(&record.identity.slot);
+        let seen = |(table, stamp): (_, u32)| {
+            self.source.tables.get(table).is_some_and(|found| found.member == Some(stamp))
+        };
+        let stamps = record.tables.iter().map(|(table, entry)| (table, entry.stamp.membership));
+        let conditions = [
+            (self.is_alive() && self.streams(), "the main stream does not run"),
+            (
+                record.tables.values().all(|e| matches!(e.phase, Phase::Ready { .. })),
+                "a table is not Ready",
+            ),
+            (
+                record.tables.keys().copied().eq(self.source.members()),
+                "record and publication differ",
+            ),
+            (stamps.into_iter().all(seen), "a membership has changed"),
+            (self.working().iter().all(|(_, work)| is_side_task(work)), "work is in flight"),
+            (
+                record.tombstones.values().all(|t| Some(t.absent_at) >= record.checkpoint),
+                "a tombstone is below the checkpoint",
+            ),
+            (self.pipeline().is_none_or(|p| p.view().held_bytes == 0), "memory is still charged"),
+            (record.checkpoint >= self.source.last_end(), "a commit is not behind the checkpoint"),
+            (
+                slot.map(|slot| slot.confirmed) == record.checkpoint,
+                "the checkpoint is not confirmed",
+            ),
+        ];
+        conditions.into_iter().find(|(holds, _)| !holds).map(|(_, what)| what)
     }
 
     /// The destination equals the source, and nothing is left behind.
@@ -138,21 +163,26 @@ impl World {
         }
         let copies = self.source.slots.keys().filter(|name| name.starts_with("walferry_copy_"));
         assert_eq!(copies.count(), 0, "copy slots are left (K-I4)");
-        assert!(self.source.snapshots.is_empty(), "snapshots are left");
+        assert!(self.source.snapshots.is_empty(), "snapshots are left: {}", self.picture());
         let view = self.pipeline().map(|pipeline| pipeline.view());
         let held = view.as_ref().map(|view| view.held_bytes);
         assert_eq!(held, Some(0), "memory is still charged (B-I4)");
         reached("B-I4");
         assert_eq!(view.map(|view| view.lifecycle), Some("running"), "O-11");
         assert!(!self.has_closed_fence(), "a fence is still closed (O-11)");
-        assert!(self.destination.owing_knowingly().is_empty(), "work is still owed (O-11)");
+        let members = self.source.members();
+        let owed = self.destination.owing_knowingly().into_iter().find(|lane| match lane {
+            Lane::Main => true,
+            Lane::Table(table) => members.contains(table),
+        });
+        assert_eq!(owed, None, "work is still owed (O-11)");
         let ours = self.store.persisted().map(|record| record.identity.slot.clone());
         let main = self.source.slots.keys().filter(|name| Some(*name) == ours.as_ref()).count();
         assert_eq!(main, 1, "main slots of this record (U-I4)");
         reached("U-I4");
     }
 
-    fn compare_rows(&self, table: walferry_core::ids::TableId, target: &Target) {
+    fn compare_rows(&self, table: TableId, target: &Target) {
         let found = &self.source.tables[&table];
         let shape = found.shape();
         let mut wanted = NamedRows::new();
@@ -185,8 +215,14 @@ impl World {
 
     fn picture(&self) -> String {
         let view = self.pipeline().map(|pipeline| pipeline.view());
-        format!("{view:#?}, working {:?}, persisted {:?}", self.working(), self.store.persisted())
+        let (unrest, working) = (self.unrest(), self.working());
+        format!("{unrest:?}, working {working:?}, {view:?}, persisted {:?}", self.store.persisted())
     }
+}
+
+/// Work that a quiet pipeline does now and then.
+const fn is_side_task(work: &Work<super::row::Row>) -> bool {
+    matches!(work, Work::Monitor { .. } | Work::ListPublication | Work::WriteHeartbeat { .. })
 }
 
 /// A change of shape that no row has followed is not known yet (D-08).

@@ -73,6 +73,8 @@ pub struct World {
     reported: BTreeSet<TableId>,
     /// Why the last run ended, until somebody has looked at it.
     refused: Option<FaultKind>,
+    /// When the operator looks again.
+    operator_at: Instant,
 }
 
 /// One process run.
@@ -132,6 +134,7 @@ impl World {
             event_bytes: 16 << 20,
             reported: BTreeSet::new(),
             refused: None,
+            operator_at: Instant(0),
         }
     }
 

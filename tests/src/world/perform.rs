@@ -121,6 +121,13 @@ impl World {
             let origin = if sink { Origin::Destination } else { Origin::Source };
             (FaultKind::Timeout { budget }, origin)
         };
+        if let Work::CloseCopy { table, attempt } = running.work {
+            // The driver lets go of the connections in any case.
+            self.source.close_copy(table, attempt);
+        }
+        if let Work::CloseStream { stream } = running.work {
+            self.source.senders.remove(&stream);
+        }
         self.destination.failed(op, true);
         self.complete(op, Err(Fault::new(origin, kind, "")));
     }
@@ -160,7 +167,7 @@ impl World {
             Work::BeginCopy(start) => {
                 let forgotten = self.store.is_forgotten(start.table);
                 self.destination.begin_copy(op, start, forgotten);
-                self.store.remembers(start.table);
+                self.store.remembers(start.table, start.attempt);
             }
             Work::Flush { lane } => {
                 let source = self.source.on_timeline(self.timeline()).unwrap_or(&self.source);

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use walferry_core::ids::{OpId, TableId};
+use walferry_core::ids::{Attempt, OpId, TableId};
 use walferry_core::record::Record;
 
 use super::judges::record::check_transition;
@@ -82,9 +82,12 @@ impl Store {
         self.forgotten.contains(&table)
     }
 
-    /// A table is being copied again.
-    pub fn remembers(&mut self, table: TableId) {
-        self.forgotten.remove(&table);
+    /// A table is being copied again; a late attempt of one that is gone does not count.
+    pub fn remembers(&mut self, table: TableId, attempt: Attempt) {
+        let entry = self.persisted().and_then(|record| record.tables.get(&table));
+        if entry.is_some_and(|entry| entry.attempt == Some(attempt)) {
+            self.forgotten.remove(&table);
+        }
     }
 
     /// The save in flight ends, and whether it took effect is decided here. One that did not may

@@ -32,7 +32,10 @@ pub fn check_transition(before: &Record, after: &Record) {
     for (&table, new) in &*after.tables {
         if !before.tables.contains_key(&table) {
             assert_eq!(new.phase, Phase::Pending, "table {table} begins as Pending (R-I3)");
-            let attempt = before.tombstones.get(&table).and_then(|tombstone| tombstone.attempt);
+            // A tombstone that has served its time is forgotten, and the copy begins afresh (T-10).
+            let buried = before.tombstones.get(&table);
+            let buried = buried.filter(|tombstone| Some(tombstone.absent_at) > after.checkpoint);
+            let attempt = buried.and_then(|tombstone| tombstone.attempt);
             let kept = attempt.is_none() || new.attempt == attempt || created_again;
             assert!(kept, "table {table} came back without its attempt (T-10)");
             reached("T-05");
