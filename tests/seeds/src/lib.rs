@@ -5,7 +5,7 @@
 
 #[cfg(test)]
 mod tests {
-    use walferry_tests::world::play::{Size, play};
+    use walferry_tests::world::player::{Size, play};
 
     /// About ten seconds in debug on one core.
     const SEEDS: u64 = 300;

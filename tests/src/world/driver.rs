@@ -1,19 +1,25 @@
 //! Inputs go in, effects come out and begin. The driver of a simulated process.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use walferry_core::config::Config;
 use walferry_core::effect::{Effect, Work};
-use walferry_core::fault::Fault;
+use walferry_core::fault::{Fault, Origin};
 use walferry_core::ids::{OpId, StreamId};
 use walferry_core::input::{Answer, Input, Request};
+use walferry_core::lsn::Position;
 use walferry_core::notice::{Notice, Outcome};
-use walferry_core::record::Phase;
 use walferry_core::{Gate, Pipeline, Seed};
 
+use super::judges::Watch;
 use super::row::Row;
-use super::target::check_owner;
-use super::{MAIN, Process, World};
+use super::{MAIN, Process, Running, World};
+use crate::coverage::reached;
+
+/// What an adapter reads before it looks at the gate again.
+const READ_BYTES: u64 = 1 << 20;
 
 impl World {
     /// Starts a process from the persisted record.
@@ -25,6 +31,7 @@ impl World {
         self.processes += 1;
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.processes.to_be_bytes());
+        self.store.acquire(self.processes);
         let record = self.store.persisted().cloned();
         let loaded_epoch = record.as_ref().map_or(0, |record| record.epoch.0);
         let handovers = record.iter().flat_map(|record| &*record.tables);
@@ -39,10 +46,11 @@ impl World {
         self.trace.line(|| format!("--- process {}", self.processes));
         self.process = Some(Process {
             pipeline,
-            working: std::collections::BTreeMap::new(),
-            reads: std::collections::BTreeMap::new(),
+            working: BTreeMap::new(),
+            reads: BTreeMap::new(),
             loaded_epoch,
             handovers,
+            watch: Watch::default(),
         });
         self.drain();
     }
@@ -59,34 +67,63 @@ impl World {
             panic!("{violation}");
         }
         self.drain();
+        self.judge_picture();
     }
 
-    /// Lets time pass, and wakes the core.
+    fn judge_picture(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        let view = process.pipeline.view();
+        process.watch.judge(&view, &self.config.limits, self.event_bytes);
+    }
+
+    /// Lets time pass, wakes the core, and gives up what has used its budget.
     pub fn advance(&mut self, by: Duration) {
         self.now = self.now.after(by);
         let now = self.now;
+        self.source.now = now;
         let Some(process) = &mut self.process else { return };
         process.pipeline.handle_timeout(now);
         self.drain();
+        while self.budgets && !self.is_doomed() {
+            let working = self.process.iter().flat_map(|process| &process.working);
+            let mut late =
+                working.filter(|(_, running)| running.deadline.is_some_and(|at| at <= now));
+            let Some(op) = late.next().map(|(&op, _)| op) else { break };
+            self.time_out(op);
+        }
+        self.judge_picture();
     }
 
-    /// Lets time pass up to the next deadline of the core, if there is one.
+    /// Lets time pass up to the next deadline, if there is one.
     pub fn jump(&mut self) {
-        let next = self.process.as_ref().and_then(|process| process.pipeline.poll_timeout());
-        let Some((at, why)) = next else { return };
+        let Some(process) = &self.process else { return };
+        let next = process.pipeline.poll_timeout();
+        let budgets = process.working.values().filter(|running| self.budgets && running.hung);
+        let hung = budgets.filter_map(|running| running.deadline).min();
+        let Some(at) = next.map(|(at, _)| at).into_iter().chain(hung).min() else { return };
         let by = at.since(self.now);
-        self.trace.line(|| format!("> {} ms: {why:?}", by.as_millis()));
+        self.trace.line(|| {
+            let why = next.filter(|(wanted, _)| *wanted == at).map(|(_, why)| format!("{why:?}"));
+            let why = why.unwrap_or_else(|| "a budget".to_owned());
+            format!("> {} ms: {why}", by.as_millis())
+        });
         self.advance(by);
     }
 
-    /// Events of a stream, at most `most`, if it may be read.
+    /// Events of a stream, at most `most`, while it may be read. Large ones come one by one, as an
+    /// adapter that asks its gate before each read takes them.
     pub fn deliver(&mut self, stream: StreamId, most: usize) {
-        if !self.may_read(stream) {
-            return;
-        }
-        let (session, events) = self.source.read(stream, most);
-        if !events.is_empty() {
-            self.handle(Input::Stream { stream, session, events });
+        let mut left = most;
+        while left > 0 && self.may_read(stream) && !self.is_doomed() {
+            let (session, events, ends) = self.source.read(stream, left, READ_BYTES);
+            let taken = events.len();
+            if taken > 0 {
+                self.handle(Input::Stream { stream, session, events });
+            }
+            if let Some(kind) = ends {
+                self.end_stream(stream, Fault::found(Origin::Source, kind));
+            }
+            left = if taken == 0 { 0 } else { left.saturating_sub(taken) };
         }
     }
 
@@ -117,17 +154,39 @@ impl World {
         self.handle(Input::Request(Request::Stop));
     }
 
+    /// Asks for something else.
+    pub fn request(&mut self, request: Request) {
+        self.handle(Input::Request(request));
+    }
+
     /// The process dies. `save` says whether the save in flight took effect; `survives` how much
     /// of so many accepted calls of a lane is durable.
     pub fn crash(&mut self, save: bool, survives: impl FnMut(usize) -> usize) {
+        for point in super::judges::fault_points::fault_points(self) {
+            reached(point);
+        }
         self.trace
             .line(|| format!("--- crash, a save in flight {}", if save { "done" } else { "lost" }));
         self.process = None;
         self.crash_at = None;
         self.store.doubt(save);
-        self.destination.crash(&self.source, survives);
+        self.crash_destination(survives);
         self.source.disconnect_all();
         self.judge();
+    }
+
+    /// What the destination did was made of the timeline that the record names.
+    fn crash_destination(&mut self, survives: impl FnMut(usize) -> usize) {
+        let timeline = self.timeline();
+        let source = self.source.on_timeline(timeline).unwrap_or(&self.source);
+        self.destination.crash(source, survives);
+    }
+
+    /// Timeline of the persisted record, or of the source before the first save.
+    #[must_use]
+    pub fn timeline(&self) -> u32 {
+        let recorded = self.store.persisted().map(|record| record.identity.timeline);
+        recorded.unwrap_or(self.source.timeline)
     }
 
     pub(super) fn drain(&mut self) {
@@ -146,18 +205,21 @@ impl World {
     fn execute(&mut self, effect: Effect<Row>) {
         self.trace.effect(&effect);
         match effect {
-            Effect::Start { op, budget: _, work } => self.begin(op, work),
+            Effect::Start { op, budget, work } => self.begin(op, budget, work),
             Effect::Cancel { op } => {
                 if let Some(process) = &mut self.process
-                    && let Some((_, cancelled)) = process.working.get_mut(&op)
+                    && let Some(running) = process.working.get_mut(&op)
                 {
-                    *cancelled = true;
+                    running.cancelled = true;
                 }
             }
             Effect::Confirm { stream, session, position, ask_reply } => {
                 if stream == MAIN {
                     let saved = self.store.persisted().and_then(|record| record.checkpoint);
                     assert!(Some(position) <= saved, "{position} confirmed before saved (C-I2)");
+                    reached("C-I2");
+                } else {
+                    reached("W-I3");
                 }
                 self.source.confirm(stream, session, position, ask_reply);
             }
@@ -166,87 +228,70 @@ impl World {
         }
     }
 
-    fn begin(&mut self, op: OpId, work: Work<Row>) {
+    fn begin(&mut self, op: OpId, budget: Option<Duration>, work: Work<Row>) {
+        self.judge_work(&work);
         self.destination.begin(op, &work);
-        match &work {
-            Work::Save { record, .. } => {
-                let loaded = self.process.as_ref().map_or(0, |process| process.loaded_epoch);
-                assert_eq!(record.epoch.0, loaded + 1, "each run raises the epoch once (U-13)");
-                self.store.begin(op, std::sync::Arc::clone(record));
-            }
-            Work::BeginCopy(start) => {
-                let entry =
-                    self.store.persisted().and_then(|record| record.tables.get(&start.table));
-                let saved = entry.is_some_and(|entry| {
-                    entry.phase == Phase::Copying && entry.attempt == Some(start.attempt)
-                });
-                assert!(saved, "begin_copy before Copying is saved (K-I1)");
-                assert_eq!(start.cutoff, self.source.cutoff(start.table, start.attempt));
-            }
-            Work::WriteChanges(batch) => {
-                let Some(process) = &self.process else { return };
-                check_owner(batch, |table| process.handovers.get(&table).copied());
-            }
-            Work::ReadRange { table, attempt, .. } => {
-                let cutoff = self.source.cutoff(*table, *attempt);
-                let rest = self.source.rows_at(*table, cutoff).into_iter().collect();
-                if let Some(process) = &mut self.process {
-                    process.reads.insert(op, super::Read { rest, done: 0 });
-                }
-            }
-            Work::DropSlot { slot } => {
-                let main = self.store.persisted().is_some_and(|record| {
-                    record.identity.slot == *slot && record.initial_lsn.is_none()
-                });
-                assert!(main || slot.starts_with("walferry_copy_"), "{slot} dropped (U-I3)");
-            }
-            Work::Identify
-            | Work::ListPublication
-            | Work::InspectSlot { .. }
-            | Work::ListSlots { .. }
-            | Work::CreateSlot { .. }
-            | Work::ReadBlockers { .. }
-            | Work::CheckOwner
-            | Work::ReadTimelineHistory { .. }
-            | Work::EnableFailover { .. }
-            | Work::DescribeTable { .. }
-            | Work::WriteHeartbeat { .. }
-            | Work::ReadWalPosition
-            | Work::Monitor { .. }
-            | Work::OpenStream { .. }
-            | Work::CloseStream { .. }
-            | Work::OpenSnapshot { .. }
-            | Work::OpenReader { .. }
-            | Work::ReadSchema { .. }
-            | Work::CloseReaders { .. }
-            | Work::CloseCopy { .. }
-            | Work::Startup { .. }
-            | Work::WriteRows(_)
-            | Work::FinishCopy { .. }
-            | Work::Flush { .. }
-            | Work::Shutdown => (),
+        if let Work::Save { record, .. } = &work {
+            self.store.begin(op, Arc::clone(record));
         }
+        if matches!(work, Work::CreateSlot { .. } | Work::OpenSnapshot { .. }) {
+            self.source.begin_creation(op);
+        }
+        self.begin_read(op, &work);
+        let deadline = budget.map(|budget| self.now.after(budget));
         if let Some(process) = &mut self.process {
-            process.working.insert(op, (work, false));
+            let running = Running { work, cancelled: false, deadline, hung: false };
+            process.working.insert(op, running);
+        }
+    }
+
+    fn begin_read(&mut self, op: OpId, work: &Work<Row>) {
+        let Work::ReadRange { table, attempt, reader, blocks, schema, .. } = work else { return };
+        let rest = self.source.read_range(*table, *attempt, *reader, *blocks, schema);
+        if let Some(process) = &mut self.process {
+            let rest = rest.unwrap_or_default();
+            process.reads.insert(op, super::Read { rest, done: 0 });
         }
     }
 
     fn note(&mut self, notice: &Notice) {
-        let Some(process) = &mut self.process else { return };
-        if let Notice::HandedOver { table, handover, .. } = notice {
-            process.handovers.insert(*table, *handover);
-            let Some(target) = self.destination.durable.get(table) else {
-                panic!("table {table} handed over without a target");
-            };
-            let past = target.keys().find(|key| !handover.covers(key.commit));
-            assert_eq!(past, None, "private delivery past the handover of {table} (W-I1)");
-            let due = target.next_due(*table, &self.source);
-            let lost = due.filter(|(key, _)| handover.covers(key.commit));
-            assert_eq!(lost, None, "handover of {table} at {handover} leaves a hole (W-I1)");
+        if let Notice::HandedOver { table, attempt, handover, .. } = notice {
+            self.destination.handed_over(*table, *attempt, *handover);
+            self.judge_handover(*table, *handover);
         }
-        if let Notice::CopyStarted { table, .. } | Notice::TableErrored { table, .. } = notice {
-            process.handovers.remove(table);
+        if let Some(rule) = rule_of(notice) {
+            reached(rule);
         }
+        if let Notice::SilentRewrite { table, .. } = notice {
+            self.reported.insert(*table);
+        }
+        if let Some(process) = &mut self.process {
+            process.note(notice);
+        }
+    }
+
+    fn judge_handover(&self, table: walferry_core::ids::TableId, handover: Position) {
+        let Some(target) = self.destination.durable.get(&table) else {
+            panic!("table {table} handed over without a target");
+        };
+        reached("H-I1");
+        reached("W-I1");
+        if let Some(pipeline) = self.pipeline() {
+            let main = pipeline.view().positions.dispatched;
+            assert!(handover >= main.min(handover), "handover below the main position (H-I2)");
+            reached("H-I2");
+        }
+        if target.adopted {
+            return;
+        }
+        let past = target.keys().find(|key| !handover.covers(key.commit));
+        assert_eq!(past, None, "private delivery past the handover of {table} (W-I1)");
+        let source = self.source.on_timeline(self.timeline()).unwrap_or(&self.source);
+        let due = target.next_due(table, source).map(|(key, _)| key);
+        let lost = due.filter(|key| handover.covers(key.commit));
+        assert_eq!(lost, None, "handover of {table} at {handover} leaves a hole (W-I1)");
+        reached("T-I1");
+        reached("H-I4");
     }
 
     /// The process has ended by itself; what it held goes as in a crash.
@@ -260,28 +305,99 @@ impl World {
             self.judge_stopped(&process);
         }
         self.store.doubt(false);
-        self.destination.crash(&self.source, |_| 0);
+        self.crash_destination(|_| 0);
         self.source.disconnect_all();
+        if let Outcome::Failed { fault, .. } = &outcome {
+            self.refused = Some(fault.kind.clone());
+        }
         self.ended = Some(outcome);
-    }
-
-    /// Q-I1, K-I4.
-    fn judge_stopped(&self, process: &Process) {
-        assert!(process.working.is_empty(), "stopped with work in flight (L-I1)");
-        let Some(record) = self.store.persisted() else { return };
-        let copying = record.tables.values().any(|entry| entry.phase == Phase::Copying);
-        let started = record.epoch.0 == self.processes;
-        assert!(!copying || !started, "stopped with a table in Copying (Q-01)");
-        let slots = self.source.slots.values().filter(|slot| slot.temporary).count();
-        assert_eq!(slots, 0, "copy slots after an orderly stop (K-I4)");
     }
 
     /// Completes an operation in flight.
     pub(super) fn complete(&mut self, op: OpId, result: Result<Answer, Fault>) {
+        self.source.end_creation(op);
         if let Some(process) = &mut self.process {
             process.working.remove(&op);
             process.reads.remove(&op);
         }
         self.handle(Input::Completed { op, result });
     }
+}
+
+impl Process {
+    /// Keeps what the judges compare with.
+    fn note(&mut self, notice: &Notice) {
+        if let Notice::HandedOver { table, handover, .. } = notice {
+            self.handovers.insert(*table, *handover);
+        }
+        if let Notice::CopyStarted { table, .. }
+        | Notice::TableErrored { table, .. }
+        | Notice::TableGone { table, .. }
+        | Notice::MembershipChanged { table }
+        | Notice::Quarantined { table } = notice
+        {
+            self.handovers.remove(table);
+        }
+        if let Notice::Recreating { .. } = notice {
+            self.handovers.clear();
+        }
+        if let Notice::Promoted { fork, .. } = notice {
+            self.handovers.retain(|_, handover| *handover <= *fork);
+        }
+        if let Notice::FenceClosed { table, .. } = notice {
+            self.watch.fence = Some(*table);
+        }
+        if let Notice::FenceOpened { .. } = notice {
+            self.watch.fence = None;
+        }
+    }
+}
+
+/// The rule that a notice says was at work.
+const fn rule_of(notice: &Notice) -> Option<&'static str> {
+    Some(match notice {
+        Notice::RewriteGuard { .. } => "K-27",
+        Notice::DiedCopying { .. } => "Y-10",
+        Notice::TableReady { .. } => "X-I4",
+        Notice::SlotBusy { .. } => "M-F2",
+        Notice::SlotCreationWaits { .. } => "M-06",
+        Notice::ForeignSlotLeft { .. } => "K-F13",
+        Notice::Reopened { .. } => "X-13",
+        Notice::SchemaChanged { .. } => "D-08",
+        Notice::DdlIgnored { .. } => "D-05",
+        Notice::RequestRefused { .. } => "Y-09",
+        Notice::HeartbeatSeen { .. } => "A-15",
+        Notice::Held { .. } | Notice::Advanced { .. } | Notice::Released { .. } => "L-07",
+        Notice::Stalled { .. } | Notice::Unstalled => "L-02",
+        Notice::FailoverEnabled { .. } => "M-09",
+        Notice::TableAdded { .. } => "T-05",
+        Notice::TableGone { .. } => "T-09",
+        Notice::MembershipChanged { .. } => "T-11",
+        Notice::NotConverging { .. } => "W-18",
+        Notice::SideTaskFailed { .. } => "T-F2",
+        Notice::Promoted { .. } => "P-I1",
+        Notice::FenceClosed { .. } => "W-I2",
+        Notice::FenceOpened { .. } => "W-15",
+        Notice::AdoptGap { .. } => "O-10",
+        Notice::TombstoneSkipped { .. } => "T-I4",
+        Notice::MainRetry { .. } => "Y-I3",
+        Notice::SlotLost { .. } => "I-F7",
+        Notice::Recreating { .. } => "I-04",
+        Notice::SilentRewrite { .. } => "D-15",
+        Notice::IdentityLost { .. } => "D-16",
+        Notice::Quarantined { .. } => "X-14",
+        Notice::TableErrored { .. } => "Y-06",
+        Notice::SourceIdentified { .. }
+        | Notice::CopySlotAtRisk { .. }
+        | Notice::ActionsMissing { .. }
+        | Notice::MainSlotCreated { .. }
+        | Notice::Streaming { .. }
+        | Notice::CopyStarted { .. }
+        | Notice::CopyRowsDone { .. }
+        | Notice::HandedOver { .. }
+        | Notice::Monitored(_)
+        | Notice::Copying { .. }
+        | Notice::UntilTarget { .. }
+        | Notice::Stopping { .. } => return None,
+    })
 }

@@ -7,32 +7,38 @@
 pub mod destination;
 pub mod dice;
 mod driver;
+pub mod features;
 mod heal;
+pub mod judges;
+mod operator;
 mod perform;
-pub mod play;
 pub mod player;
 pub mod row;
-pub mod sender;
 pub mod source;
 pub mod store;
+mod surroundings;
 pub mod target;
 pub mod trace;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use walferry_core::Pipeline;
 use walferry_core::config::Config;
 use walferry_core::effect::Work;
+use walferry_core::fault::FaultKind;
 use walferry_core::ids::{OpId, StreamId, TableId};
 use walferry_core::lsn::Position;
 use walferry_core::notice::Outcome;
 use walferry_core::time::Instant;
 
 use destination::Destination;
-use row::Row;
+use judges::Watch;
+use row::{Row, Tuple};
 use source::Source;
 use store::Store;
 use trace::Trace;
+
+pub use perform::TRANSIENT;
 
 /// The main stream.
 pub const MAIN: StreamId = StreamId::Main;
@@ -59,26 +65,49 @@ pub struct World {
     effects: u64,
     /// The process dies before the effect with this number.
     crash_at: Option<u64>,
+    /// Whether work whose budget has passed is given up (contract of the core, 3).
+    budgets: bool,
+    /// Most bytes that one event claims to keep alive.
+    event_bytes: u64,
+    /// Tables whose rows may differ, because a person chose to be told only (T-11, D-15).
+    reported: BTreeSet<TableId>,
+    /// Why the last run ended, until somebody has looked at it.
+    refused: Option<FaultKind>,
+    /// When the operator looks again.
+    operator_at: Instant,
 }
 
 /// One process run.
 #[derive(Debug)]
 struct Process {
     pipeline: Pipeline<Row>,
-    /// Work in flight; a cancelled one is marked.
-    working: BTreeMap<OpId, (Work<Row>, bool)>,
+    /// Work in flight.
+    working: BTreeMap<OpId, Running>,
     /// Snapshot rows still to be handed over, by `ReadRange`.
     reads: BTreeMap<OpId, Read>,
     /// Ownership number of the record that it loaded, 0 without one.
     loaded_epoch: u64,
     /// Handovers as the pipeline told them.
     handovers: BTreeMap<TableId, Position>,
+    /// What the judges remember.
+    watch: Watch,
+}
+
+/// Work in flight.
+#[derive(Clone, Debug)]
+struct Running {
+    work: Work<Row>,
+    cancelled: bool,
+    /// When its budget has passed.
+    deadline: Option<Instant>,
+    /// It never returns by itself.
+    hung: bool,
 }
 
 /// A `ReadRange` under way.
 #[derive(Debug, Default)]
 struct Read {
-    rest: Vec<(u32, u32)>,
+    rest: Vec<(u32, Tuple)>,
     done: u64,
 }
 
@@ -101,7 +130,23 @@ impl World {
             processes: 0,
             effects: 0,
             crash_at: None,
+            budgets: false,
+            event_bytes: 16 << 20,
+            reported: BTreeSet::new(),
+            refused: None,
+            operator_at: Instant(0),
         }
+    }
+
+    /// From here on work whose budget has passed is given up.
+    pub const fn keep_budgets(&mut self) {
+        self.budgets = true;
+    }
+
+    /// The clock.
+    #[must_use]
+    pub const fn now(&self) -> Instant {
+        self.now
     }
 
     /// The process dies before the effect with this number is executed.
@@ -142,38 +187,30 @@ impl World {
     #[must_use]
     pub fn working(&self) -> Vec<(OpId, Work<Row>)> {
         let working = self.process.iter().flat_map(|process| &process.working);
-        working.map(|(&op, (work, _))| (op, work.clone())).collect()
+        working.map(|(&op, running)| (op, running.work.clone())).collect()
     }
 
-    /// Whether a crash at this moment would leave everything whole, whatever the save in flight
-    /// and the accepted work become.
-    ///
-    /// # Panics
-    /// If not (C-I2, C-I3, C-I4, R-I6, O-1).
-    pub fn judge(&self) {
-        for record in self.store.in_doubt() {
-            let checkpoint = record.checkpoint.unwrap_or_default();
-            for (&table, entry) in &*record.tables {
-                let Some(handover) = entry.phase.handover() else { continue };
-                let Some(target) = self.destination.durable.get(&table) else {
-                    panic!("table {table} is {} without a target", entry.phase.word());
-                };
-                assert_eq!(Some(target.attempt), entry.attempt, "attempt of table {table}");
-                assert!(target.finished, "table {table} handed over before its rows (O-1)");
-                let due = target.next_due(table, &self.source);
-                let lost = due.filter(|(key, _)| checkpoint.max(handover).covers(key.commit));
-                assert_eq!(
-                    lost, None,
-                    "table {table} with handover {handover} and checkpoint {checkpoint} \
-                     lacks an event (C-I3, R-I6, O-1)"
-                );
-            }
+    /// Work that can end now, oldest first: nothing at the server keeps it waiting.
+    #[must_use]
+    pub fn performable(&mut self) -> Vec<OpId> {
+        let working = self.process.iter().flat_map(|process| &process.working);
+        let ready = working.filter(|(_, running)| !running.hung);
+        let ready: Vec<_> = ready.map(|(&op, running)| (op, running.work.clone())).collect();
+        ready.into_iter().filter(|(op, work)| !self.waits(*op, work)).map(|(op, _)| op).collect()
+    }
+
+    /// Whether the server keeps work waiting (PG-30, PG-41).
+    fn waits(&mut self, op: OpId, work: &Work<Row>) -> bool {
+        if let Work::OpenReader { table, reader: 0, .. } = work {
+            return self.source.lock_waits(*table);
         }
-        let Some(record) = self.store.persisted() else { return };
-        if let (Some(slot), Some(checkpoint)) =
-            (self.source.slots.get(&record.identity.slot), record.checkpoint)
-        {
-            assert!(slot.confirmed <= checkpoint, "confirmed past the checkpoint (C-I4)");
-        }
+        matches!(work, Work::CreateSlot { .. } | Work::OpenSnapshot { .. })
+            && self.source.creation_waits(op)
+    }
+
+    /// Whether a fence of the living process is closed.
+    #[must_use]
+    pub fn has_closed_fence(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.watch.fence.is_some())
     }
 }

@@ -1,58 +1,135 @@
-//! Work takes effect and is answered, or fails without an effect.
+//! Work takes effect and is answered, or fails: without an effect, with one, or with one that comes
+//! late.
 
 use walferry_core::batch::Durability;
 use walferry_core::effect::Work;
-use walferry_core::fault::{Fault, FaultKind, Origin};
-use walferry_core::ids::{Attempt, OpId, TableId};
+use walferry_core::fault::{Blame, DestinationClass, Fault, FaultKind, Origin};
+use walferry_core::ids::OpId;
 use walferry_core::input::{Answer, Input};
-use walferry_core::names;
 use walferry_core::source::{MonitorFacts, RangeFacts, SchemaFacts};
 
 use super::row::Row;
-use super::source::schema;
+use super::source::Edit;
 use super::{MAIN, World};
+use crate::coverage::reached;
+
+/// The transient error of the simulated sink.
+pub const TRANSIENT: FaultKind =
+    FaultKind::Destination { class: DestinationClass::Transient { retry_after: None } };
 
 impl World {
     /// Work takes effect and succeeds; a cancelled one of the source ends as such. Snapshot rows
-    /// that are left are handed over first.
+    /// that are left are handed over first. What the server keeps waiting goes on waiting.
     pub fn perform(&mut self, op: OpId, durability: Durability) {
-        let Some((work, cancelled)) =
-            self.process.as_ref().and_then(|process| process.working.get(&op)).cloned()
-        else {
-            return;
-        };
-        if cancelled && !ends_by_itself(&work) {
+        let running = self.process.as_ref().and_then(|process| process.working.get(&op)).cloned();
+        let Some(running) = running else { return };
+        let work = running.work;
+        if running.cancelled && !ends_by_itself(&work) {
             self.refuse(op, FaultKind::Stopped);
+            return;
+        }
+        if self.waits(op, &work) {
             return;
         }
         while self.hand_rows(op, 3) {}
         if self.is_doomed() || !self.is_alive() {
             return;
         }
-        let answer = self.take_effect(op, &work, durability);
-        self.complete(op, Ok(answer));
+        if self.destination.must_fail(&work) {
+            self.destination.failed_for_debt(op, &work);
+            self.complete(op, Err(Fault::new(Origin::Destination, TRANSIENT, "")));
+            return;
+        }
+        match self.take_effect(op, &work, durability) {
+            Ok(answer) => self.complete(op, Ok(answer)),
+            Err(kind) => self.refuse(op, kind),
+        }
     }
 
     /// Work fails without an effect.
     pub fn refuse(&mut self, op: OpId, kind: FaultKind) {
-        let origin = if kind == FaultKind::StoreFailed {
-            Origin::Store
-        } else if matches!(kind, FaultKind::Destination { .. }) {
-            Origin::Destination
-        } else {
-            Origin::Source
-        };
+        self.refuse_blaming(op, kind, Blame::Unstated);
+    }
+
+    /// Work fails without an effect, and says who is at fault.
+    pub fn refuse_blaming(&mut self, op: OpId, kind: FaultKind, blame: Blame) {
+        let origin = origin_of(&kind);
         if kind == FaultKind::StoreFailed {
             self.store.doubt(false);
         }
-        self.destination.failed(op);
-        self.complete(op, Err(Fault::new(origin, kind, "")));
+        self.destination.failed(op, false);
+        self.complete(op, Err(Fault { blame, ..Fault::new(origin, kind, "") }));
     }
 
     /// The save in flight takes effect and reports failure (R-F9).
     pub fn save_in_doubt(&mut self, op: OpId) {
         self.store.doubt(true);
+        reached("R-F9");
+        reached("R-I4");
         self.complete(op, Err(Fault::new(Origin::Store, FaultKind::StoreFailed, "")));
+    }
+
+    /// A call takes effect and reports failure (DS-F3).
+    pub fn perform_in_doubt(&mut self, op: OpId, durability: Durability) {
+        let Some(running) =
+            self.process.as_ref().and_then(|process| process.working.get(&op)).cloned()
+        else {
+            return;
+        };
+        if self.waits(op, &running.work) || self.destination.must_fail(&running.work) {
+            return;
+        }
+        let done = self.take_effect(op, &running.work, durability);
+        self.destination.reported_failed(&running.work);
+        reached("DS-F3");
+        let kind = if done.is_ok() { TRANSIENT } else { FaultKind::Transport };
+        self.complete(op, Err(Fault::new(origin_of(&kind), kind, "")));
+    }
+
+    /// Work never returns: it ends when its budget has passed.
+    pub fn hang(&mut self, op: OpId) {
+        if let Some(process) = &mut self.process
+            && let Some(running) = process.working.get_mut(&op)
+            && running.deadline.is_some()
+        {
+            running.hung = true;
+            reached("DS-F2");
+        }
+    }
+
+    /// Nothing hangs any more.
+    pub fn unhang(&mut self) {
+        for running in self.process.iter_mut().flat_map(|process| process.working.values_mut()) {
+            running.hung = false;
+        }
+    }
+
+    /// The budget of work has passed: it is given up, and may still take effect late.
+    pub(super) fn time_out(&mut self, op: OpId) {
+        let Some(running) =
+            self.process.as_ref().and_then(|process| process.working.get(&op)).cloned()
+        else {
+            return;
+        };
+        reached("F-F2");
+        let (kind, origin) = if let Work::Save { .. } | Work::CheckOwner = running.work {
+            self.store.doubt(false);
+            (FaultKind::StoreFailed, Origin::Store)
+        } else {
+            let budget = running.deadline.map(|at| self.now.since(at)).unwrap_or_default();
+            let sink = ends_by_itself(&running.work);
+            let origin = if sink { Origin::Destination } else { Origin::Source };
+            (FaultKind::Timeout { budget }, origin)
+        };
+        if let Work::CloseCopy { table, attempt } = running.work {
+            // The driver lets go of the connections in any case.
+            self.source.close_copy(table, attempt);
+        }
+        if let Work::CloseStream { stream } = running.work {
+            self.source.senders.remove(&stream);
+        }
+        self.destination.failed(op, true);
+        self.complete(op, Err(Fault::new(origin, kind, "")));
     }
 
     /// Some rows of a read; whether any were left.
@@ -76,73 +153,175 @@ impl World {
         true
     }
 
-    fn take_effect(&mut self, op: OpId, work: &Work<Row>, durability: Durability) -> Answer {
+    fn take_effect(
+        &mut self,
+        op: OpId,
+        work: &Work<Row>,
+        durability: Durability,
+    ) -> Result<Answer, FaultKind> {
         match work {
             Work::Save { .. } => self.store.saved(),
-            Work::CheckOwner | Work::EnableFailover { .. } | Work::WriteHeartbeat { .. } => (),
-            Work::ReadTimelineHistory { .. } => return Answer::History(Vec::new()),
-            Work::DescribeTable { .. } => return Answer::Described(None),
+            Work::CheckOwner => (),
             Work::Startup { pipeline, epoch } => self.destination.startup(pipeline, *epoch),
             Work::Shutdown => self.destination.shutdown(),
-            Work::BeginCopy(start) => self.destination.begin_copy(op, start),
-            Work::Flush { lane } => self.destination.flushed(op, *lane, &self.source),
+            Work::BeginCopy(start) => {
+                let forgotten = self.store.is_forgotten(start.table);
+                self.destination.begin_copy(op, start, forgotten);
+                self.store.remembers(start.table, start.attempt);
+            }
+            Work::Flush { lane } => {
+                let source = self.source.on_timeline(self.timeline()).unwrap_or(&self.source);
+                self.destination.flushed(op, *lane, source);
+                reached("F-I1");
+            }
             Work::WriteRows(_) | Work::FinishCopy { .. } | Work::WriteChanges(_) => {
-                self.destination.written(op, durability, &self.source);
-                return Answer::Written(durability);
+                let source = self.source.on_timeline(self.timeline()).unwrap_or(&self.source);
+                self.destination.written(op, durability, source);
+                return Ok(Answer::Written(durability));
             }
-            Work::OpenStream { stream, session, slot, from } => {
-                self.source.open_stream(*stream, *session, slot, *from);
-                return Answer::Opened(self.source.seen());
-            }
-            Work::CloseStream { stream } => drop(self.source.senders.remove(stream)),
-            Work::OpenSnapshot { table, attempt, slot, failover: _ } => {
-                return Answer::Snapshot(self.source.open_snapshot(*table, *attempt, slot));
-            }
-            Work::OpenReader { table, attempt, .. } => {
-                return Answer::Reader(self.source.open_reader(*table, *attempt));
-            }
-            Work::ReadSchema { table, .. } => {
-                return Answer::Schema(SchemaFacts { schema: schema(*table) });
-            }
-            Work::ReadRange { table, attempt, .. } => return self.end_range(op, *table, *attempt),
-            Work::CloseReaders { table, attempt } => self.source.unlock(*table, *attempt),
-            Work::CloseCopy { table, attempt } => self.close_copy(*table, *attempt),
-            Work::Identify => return Answer::Identified(self.source.server()),
-            Work::ListPublication => return Answer::Publication(Some(self.source.listing())),
-            Work::InspectSlot { slot } => return Answer::Slot(self.source.report(slot)),
-            Work::ListSlots { prefix } => return Answer::Slots(self.source.slots_of(prefix)),
-            Work::CreateSlot { slot, failover: _ } => {
-                return Answer::Created(self.source.create_slot(slot, false));
-            }
-            Work::DropSlot { slot } => drop(self.source.slots.remove(slot)),
-            Work::ReadBlockers { .. } => return Answer::Blockers(Vec::new()),
-            Work::ReadWalPosition => return Answer::WalPosition(self.source.head.0),
-            Work::Monitor { slot } => {
-                let (wal_end, slot) = (self.source.head.0, self.source.slot(slot));
-                return Answer::Monitored(MonitorFacts { wal_end, slot });
+            Work::OpenSnapshot { .. }
+            | Work::OpenReader { .. }
+            | Work::ReadSchema { .. }
+            | Work::ReadRange { .. }
+            | Work::CloseReaders { .. }
+            | Work::CloseCopy { .. } => return self.ask_of_copy(op, work),
+            Work::Identify
+            | Work::ListPublication
+            | Work::InspectSlot { .. }
+            | Work::ListSlots { .. }
+            | Work::ReadTimelineHistory { .. }
+            | Work::CreateSlot { .. }
+            | Work::EnableFailover { .. }
+            | Work::DropSlot { .. }
+            | Work::ReadBlockers { .. }
+            | Work::ReadWalPosition
+            | Work::DescribeTable { .. }
+            | Work::WriteHeartbeat { .. }
+            | Work::Monitor { .. }
+            | Work::OpenStream { .. }
+            | Work::CloseStream { .. } => return self.ask_source(work),
+        }
+        self.after(work);
+        Ok(Answer::Done)
+    }
+
+    /// What the judges remember of work that is done.
+    fn after(&mut self, work: &Work<Row>) {
+        let Some(process) = &mut self.process else { return };
+        if let Work::CheckOwner = work {
+            process.watch.checked_owner = true;
+        }
+        if let Work::Save { record, .. } = work {
+            process.watch.reconciled |= record.initial_lsn.is_some() && !record.recreate;
+            if record.recreate {
+                process.watch.offered = None;
             }
         }
-        Answer::Done
     }
 
-    fn end_range(&self, op: OpId, table: TableId, attempt: Attempt) -> Answer {
-        let cutoff = self.source.cutoff(table, attempt);
-        let now = self.source.filenode_at(table, self.source.head);
-        assert_eq!(now, self.source.filenode_at(table, cutoff), "no guard (K-I6)");
-        let reads = self.process.as_ref().and_then(|process| process.reads.get(&op));
-        Answer::RangeRead(RangeFacts { rows: reads.map_or(0, |read| read.done) })
+    fn let_in(&self, work: &Work<Row>) -> Result<(), FaultKind> {
+        let refusal = self.source.refusal().filter(|_| !ends_by_itself(work));
+        refusal.map_or(Ok(()), Err)
     }
 
-    fn close_copy(&mut self, table: TableId, attempt: Attempt) {
-        let main = self.store.persisted().map(|record| record.identity.slot.clone());
-        let slot = main.map(|main| names::copy_slot(&main, attempt));
-        self.source.close_copy(table, attempt, slot.as_deref());
+    /// Work on the connections of an attempt. The answer to anything else is nothing but success.
+    fn ask_of_copy(&mut self, op: OpId, work: &Work<Row>) -> Result<Answer, FaultKind> {
+        self.let_in(work)?;
+        let source = &mut self.source;
+        if let Work::OpenSnapshot { table, attempt, slot, failover } = work {
+            let facts = source.open_snapshot(*table, *attempt, slot, *failover)?;
+            return Ok(Answer::Snapshot(facts));
+        }
+        if let Work::OpenReader { table, attempt, reader } = work {
+            return Ok(Answer::Reader(source.open_reader(*table, *attempt, *reader)?));
+        }
+        if let Work::ReadSchema { table, attempt } = work {
+            let schema = source.read_schema(*table, *attempt)?;
+            return Ok(Answer::Schema(SchemaFacts { schema }));
+        }
+        if let Work::ReadRange { table, attempt, reader, blocks, schema, .. } = work {
+            source.read_range(*table, *attempt, *reader, *blocks, schema)?;
+            let reads = self.process.as_ref().and_then(|process| process.reads.get(&op));
+            return Ok(Answer::RangeRead(RangeFacts { rows: reads.map_or(0, |read| read.done) }));
+        }
+        if let Work::CloseReaders { table, attempt } = work {
+            source.unlock(*table, *attempt);
+        }
+        if let Work::CloseCopy { table, attempt } = work {
+            source.close_copy(*table, *attempt);
+        }
+        Ok(Answer::Done)
     }
 
-    /// Completes everything in flight, oldest first, until nothing is left but monitoring.
+    /// Work on replication and metadata connections. The answer to anything else is nothing but
+    /// success.
+    fn ask_source(&mut self, work: &Work<Row>) -> Result<Answer, FaultKind> {
+        self.let_in(work)?;
+        if let Some(answer) = self.look_at_source(work) {
+            return answer;
+        }
+        let source = &mut self.source;
+        if let Work::EnableFailover { slot } = work {
+            source.enable_failover(slot)?;
+        }
+        if let Work::WriteHeartbeat { prefix, .. } = work {
+            source.commit(&[Edit::Message(prefix)], 1, 1, 100);
+        }
+        if let Work::OpenStream { stream, session, slot, from } = work {
+            source.open_stream(*stream, *session, slot, *from)?;
+            return Ok(Answer::Opened(source.seen()));
+        }
+        if let Work::CloseStream { stream } = work {
+            source.senders.remove(stream);
+        }
+        if let Work::CreateSlot { slot, failover } = work {
+            return Ok(Answer::Created(source.create_slot(slot, false, *failover)?));
+        }
+        if let Work::DropSlot { slot } = work {
+            source.drop_slot(slot)?;
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Work that only reads, with its answer.
+    fn look_at_source(&mut self, work: &Work<Row>) -> Option<Result<Answer, FaultKind>> {
+        let source = &self.source;
+        if let Work::ReadTimelineHistory { timeline } = work {
+            let known = *timeline == source.timeline && !source.switches.is_empty();
+            let missing = super::source::server_error(*b"58P01");
+            return Some(known.then(|| Answer::History(source.switches.clone())).ok_or(missing));
+        }
+        let answer = if let Work::DescribeTable { table } = work {
+            Answer::Described(source.describe(*table))
+        } else if let Work::ListPublication = work {
+            Answer::Publication(source.listing())
+        } else if let Work::InspectSlot { slot } = work {
+            Answer::Slot(source.report(slot))
+        } else if let Work::ListSlots { prefix } = work {
+            Answer::Slots(source.slots_of(prefix))
+        } else if let Work::ReadBlockers { .. } = work {
+            Answer::Blockers(source.blockers())
+        } else if let Work::ReadWalPosition = work {
+            Answer::WalPosition(source.head.0)
+        } else if let Work::Monitor { slot } = work {
+            let (wal_end, slot) = (source.head.0, source.slot(slot));
+            Answer::Monitored(MonitorFacts { wal_end, slot })
+        } else if let Work::Identify = work {
+            let answer = Answer::Identified(source.server());
+            if let Some(process) = &mut self.process {
+                process.watch.identified = true;
+            }
+            answer
+        } else {
+            return None;
+        };
+        Some(Ok(answer))
+    }
+
+    /// Completes everything in flight, oldest first, until nothing is left that can end.
     pub fn settle(&mut self, durability: Durability) {
         while self.is_alive() && !self.is_doomed() {
-            let Some((op, _)) = self.working().into_iter().next() else { return };
+            let Some(op) = self.performable().into_iter().next() else { return };
             self.perform(op, durability);
         }
     }
@@ -162,6 +341,16 @@ impl World {
     #[must_use]
     pub fn streams(&self) -> bool {
         self.source.senders.contains_key(&MAIN)
+    }
+}
+
+const fn origin_of(kind: &FaultKind) -> Origin {
+    if matches!(kind, FaultKind::StoreFailed | FaultKind::StoreFenced) {
+        Origin::Store
+    } else if matches!(kind, FaultKind::Destination { .. }) {
+        Origin::Destination
+    } else {
+        Origin::Source
     }
 }
 

@@ -1,15 +1,26 @@
-//! The simulated store: one record, one save in flight that a crash leaves in doubt.
+//! The simulated store: one record, its owner's token, and one save in flight that a crash leaves in
+//! doubt. What an owner from before sends late is fenced (V-03).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use walferry_core::ids::OpId;
-use walferry_core::record::{Phase, Record};
+use walferry_core::ids::{Attempt, OpId, TableId};
+use walferry_core::record::Record;
+
+use super::judges::record::check_transition;
+use crate::coverage::reached;
 
 /// The store.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     persisted: Option<Arc<Record>>,
     saving: Option<(OpId, Arc<Record>)>,
+    /// Token of the last owner, durable before a load answers.
+    token: u64,
+    /// A save of an owner from before, which may still arrive.
+    late: Option<(u64, Arc<Record>)>,
+    /// Tables whose tombstone has gone: the record knows of no attempt any more (T-10).
+    forgotten: BTreeSet<TableId>,
 }
 
 impl Store {
@@ -19,10 +30,21 @@ impl Store {
         self.persisted.as_deref()
     }
 
+    /// A process takes the record over.
+    pub const fn acquire(&mut self, token: u64) {
+        self.token = token;
+    }
+
     /// What a crash at this moment could leave behind.
     pub fn in_doubt(&self) -> impl Iterator<Item = &Record> {
         let saving = self.saving.as_ref().map(|(_, record)| record);
         self.persisted.iter().chain(saving).map(AsRef::as_ref)
+    }
+
+    /// The record of the save in flight.
+    #[must_use]
+    pub fn saving(&self) -> Option<&Record> {
+        self.saving.as_ref().map(|(_, record)| record.as_ref())
     }
 
     /// A save begins.
@@ -32,6 +54,8 @@ impl Store {
     pub fn begin(&mut self, op: OpId, record: Arc<Record>) {
         assert!(self.saving.is_none(), "two saves in flight (R-I7)");
         assert_eq!(record.validate(), Ok(()), "R-I2");
+        reached("R-I2");
+        reached("R-I7");
         if let Some(before) = &self.persisted {
             check_transition(before, &record);
         }
@@ -41,38 +65,62 @@ impl Store {
     /// The save in flight took effect.
     pub fn saved(&mut self) {
         if let Some((_, record)) = self.saving.take() {
+            for table in self.persisted.iter().flat_map(|before| before.tombstones.keys()) {
+                let known =
+                    record.tombstones.contains_key(table) || record.tables.contains_key(table);
+                if !known {
+                    self.forgotten.insert(*table);
+                }
+            }
             self.persisted = Some(record);
         }
     }
 
-    /// The save in flight ends, and whether it took effect is decided here.
+    /// Whether the record has forgotten that a table was ever copied (T-10).
+    #[must_use]
+    pub fn is_forgotten(&self, table: TableId) -> bool {
+        self.forgotten.contains(&table)
+    }
+
+    /// A table is being copied again; a late attempt of one that is gone does not count.
+    pub fn remembers(&mut self, table: TableId, attempt: Attempt) {
+        let entry = self.persisted().and_then(|record| record.tables.get(&table));
+        if entry.is_some_and(|entry| entry.attempt == Some(attempt)) {
+            self.forgotten.remove(&table);
+        }
+    }
+
+    /// The save in flight ends, and whether it took effect is decided here. One that did not may
+    /// arrive when the process is long dead.
     pub fn doubt(&mut self, took_effect: bool) {
         if took_effect {
             self.saved();
         }
-        self.saving = None;
-    }
-}
-
-/// R-I3 as far as several steps in one save allow, C-I1, R-I5.
-fn check_transition(before: &Record, after: &Record) {
-    assert!(before.epoch <= after.epoch, "the epoch went back");
-    assert!(before.attempt_seq <= after.attempt_seq, "attempt numbers went back (N-I6)");
-    assert!(before.checkpoint <= after.checkpoint, "the checkpoint went back (C-I1)");
-    assert!(
-        before.initial_lsn.is_none() || before.initial_lsn == after.initial_lsn,
-        "initial_lsn changed (M-I1)"
-    );
-    for (table, old) in &*before.tables {
-        let Some(new) = after.tables.get(table) else { continue };
-        if old.attempt == new.attempt
-            && let (Some(was), Some(is)) = (old.phase.handover(), new.phase.handover())
-        {
-            assert_eq!(was, is, "the handover of {table} changed (R-I5)");
-            let back = matches!(old.phase, Phase::Ready { .. })
-                && matches!(new.phase, Phase::Catchup { .. });
-            assert!(!back, "table {table} went back to Catchup");
+        if let Some((_, record)) = self.saving.take() {
+            self.late = Some((self.token, record));
         }
-        assert!(old.attempt <= new.attempt, "table {table} has an older attempt");
+    }
+
+    /// A command replaces the record while no run owns it (L-06).
+    pub fn replace(&mut self, record: Arc<Record>) {
+        self.token += 1_000_000;
+        self.persisted = Some(record);
+    }
+
+    /// Whether a save of an owner from before is still under way.
+    #[must_use]
+    pub const fn has_late(&self) -> bool {
+        self.late.is_some()
+    }
+
+    /// The save of an owner from before arrives: its token is not the stored one.
+    ///
+    /// # Panics
+    /// If nobody has taken over.
+    pub fn comes_late(&mut self) {
+        let Some((token, _)) = self.late.take() else { return };
+        assert_ne!(token, self.token, "nobody has taken the record over");
+        reached("V-I2");
+        reached("O-8");
     }
 }

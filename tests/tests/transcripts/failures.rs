@@ -12,7 +12,7 @@ use walferry_core::lsn::{CommitLsn, Lsn};
 use walferry_tests::coverage::reached;
 use walferry_tests::world::MAIN;
 use walferry_tests::world::row::{Change, Row};
-use walferry_tests::world::source::{Edit, relation};
+use walferry_tests::world::source::{Edit, relation, schema};
 
 use crate::stage::{A, B, Stage, is_save};
 
@@ -209,7 +209,8 @@ fn a_relation_differs_from_the_schema_of_its_table() {
     other.columns[1].type_oid = 25;
     let commit = CommitLsn(stage.world.source.head.0);
     let row = |table, ordinal| {
-        let change = Change { key: 9, old: None, new: Some(1) };
+        let new = Some([Some(1)].into());
+        let change = Change { key: 9, old: None, new, shape: schema(table).into() };
         Event::Row { table, ordinal, kind: change.kind(), row: Row::Change(change), bytes: 10 }
     };
     let events = vec![

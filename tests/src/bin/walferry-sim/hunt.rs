@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use walferry_tests::world::play::{Size, play};
+use walferry_tests::world::player::{Size, play};
 use walferry_tests::{coverage, rules};
 
 /// When a hunt ends at the latest.

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{ArgGroup, Parser};
-use walferry_tests::world::play::{Played, Size, play};
+use walferry_tests::world::player::{Played, Size, play};
 
 use crate::hunt::{Bound, Hunt};
 

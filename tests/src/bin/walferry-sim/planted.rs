@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 
 use tempfile::TempDir;
-use walferry_tests::world::play::Size;
+use walferry_tests::world::player::Size;
 
 use crate::hunt::{Bound, Hunt};
 
