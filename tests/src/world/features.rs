@@ -29,14 +29,14 @@ pub struct Features {
 
 /// What the core beside this world has.
 pub const BUILT: Features = Features {
-    listings: false,
-    schema: false,
-    quarantine: false,
-    recreation: false,
-    promotion: false,
-    adoption: false,
-    readers: false,
-    requests: false,
-    hold: false,
-    heartbeat: false,
+    listings: true,
+    schema: true,
+    quarantine: true,
+    recreation: true,
+    promotion: true,
+    adoption: true,
+    readers: true,
+    requests: true,
+    hold: true,
+    heartbeat: true,
 };
