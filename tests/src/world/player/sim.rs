@@ -24,7 +24,7 @@ pub struct Played {
     pub faults: u64,
     /// What a judge found, if one found something.
     pub violation: Option<String>,
-    /// The end of what happened, as text, if it was asked for.
+    /// What happened, as text, if it was asked for.
     pub trace: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub fn play(seed: u64, size: Size, trace: bool) -> Played {
         effects: player.world.effects(),
         faults: player.faults(),
         violation,
-        trace: trace.then(|| player.world.trace.tail()),
+        trace: trace.then(|| player.world.trace.take()),
     }
 }
 
