@@ -18,9 +18,6 @@ use super::row::Row;
 use super::{MAIN, Process, Running, World};
 use crate::coverage::reached;
 
-/// What an adapter reads before it looks at the gate again.
-const READ_BYTES: u64 = 1 << 20;
-
 impl World {
     /// Starts a process from the persisted record.
     ///
@@ -115,7 +112,7 @@ impl World {
     pub fn deliver(&mut self, stream: StreamId, most: usize) {
         let mut left = most;
         while left > 0 && self.may_read(stream) && !self.is_doomed() {
-            let (session, events, ends) = self.source.read(stream, left, READ_BYTES);
+            let (session, events, ends) = self.source.read(stream, left, self.read_bytes);
             let taken = events.len();
             if taken > 0 {
                 self.handle(Input::Stream { stream, session, events });

@@ -67,6 +67,8 @@ pub struct World {
     crash_at: Option<u64>,
     /// Whether work whose budget has passed is given up (contract of the core, 3).
     budgets: bool,
+    /// Bytes after which an adapter looks at the gate again.
+    read_bytes: u64,
     /// Most bytes that one event claims to keep alive.
     event_bytes: u64,
     /// Tables whose rows may differ, because a person chose to be told only (T-11, D-15).
@@ -131,6 +133,7 @@ impl World {
             effects: 0,
             crash_at: None,
             budgets: false,
+            read_bytes: u64::MAX,
             event_bytes: 16 << 20,
             reported: BTreeSet::new(),
             refused: None,
@@ -138,9 +141,10 @@ impl World {
         }
     }
 
-    /// From here on work whose budget has passed is given up.
+    /// From here on work whose budget has passed is given up, and a stream is read in pieces.
     pub const fn keep_budgets(&mut self) {
         self.budgets = true;
+        self.read_bytes = 1 << 20;
     }
 
     /// The clock.

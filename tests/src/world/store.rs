@@ -65,7 +65,9 @@ impl Store {
     /// The save in flight took effect.
     pub fn saved(&mut self) {
         if let Some((_, record)) = self.saving.take() {
-            for table in self.persisted.iter().flat_map(|before| before.tombstones.keys()) {
+            let before = self.persisted.iter();
+            let before = before.flat_map(|r| r.tombstones.keys().chain(r.tables.keys()));
+            for table in before {
                 let known =
                     record.tombstones.contains_key(table) || record.tables.contains_key(table);
                 if !known {

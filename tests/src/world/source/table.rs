@@ -74,6 +74,13 @@ pub struct Table {
     deltas: Vec<(CommitLsn, Delta)>,
     shapes: Vec<(CommitLsn, Arc<TableSchema>)>,
     files: Vec<(CommitLsn, u32)>,
+    /// The last change of shape or values that no event has followed yet.
+    silent_at: Option<CommitLsn>,
+    /// Columns as the last event showed them.
+    shown: Vec<(String, u32)>,
+    /// When columns looked again as before although something had happened to them: a stream alone
+    /// cannot tell (D-08).
+    hidden_at: Option<CommitLsn>,
     /// Stored defaults (`attmissingval`).
     missing: BTreeMap<i16, u32>,
     last_number: i16,
@@ -97,6 +104,9 @@ impl Table {
             dropped: false,
             generation: 0,
             deltas: Vec::new(),
+            silent_at: None,
+            shown: signature(&schema(id)),
+            hidden_at: None,
             shapes: vec![(made, Arc::new(schema(id)))],
             files: vec![(made, 1)],
             missing: BTreeMap::new(),
@@ -257,7 +267,26 @@ impl Table {
         }
         self.generation += 1;
         self.shapes.push((commit, Arc::new(shape)));
+        self.silent_at = Some(commit);
         true
+    }
+
+    /// The publication shows an event of the table: what it looks like is known from here on.
+    pub fn shows_event(&mut self, commit: CommitLsn) {
+        if self.silent_at.take().is_some() {
+            let shown = signature(&self.shape());
+            if shown == self.shown {
+                self.hidden_at = Some(commit);
+            }
+            self.shown = shown;
+        }
+    }
+
+    /// Whether a target that stands for a snapshot at `cutoff` cannot know every value (D-08, D-15).
+    #[must_use]
+    pub fn is_unclear_since(&self, cutoff: Position) -> bool {
+        let behind = |at: &CommitLsn| !cutoff.covers(*at);
+        self.silent_at.iter().chain(&self.hidden_at).any(behind)
     }
 
     fn fill(
@@ -293,6 +322,10 @@ impl Table {
         self.rows.clone_from(&rows);
         self.deltas.push((commit, Delta::All(rows)));
     }
+}
+
+fn signature(shape: &TableSchema) -> Vec<(String, u32)> {
+    shape.columns.iter().map(|column| (column.name.clone(), column.type_oid)).collect()
 }
 
 /// Short name of a table: a, b, ..

@@ -328,6 +328,7 @@ impl Writer<'_> {
         if !shown {
             return;
         }
+        table.shows_event(self.commit);
         let change = Change { key, old, new, shape };
         let event = TableEvent::Row(change.clone());
         table.history.push((EventKey { commit: self.commit, ordinal: self.ordinal }, event));
