@@ -141,6 +141,8 @@ impl Ledger {
         Arc::make_mut(&mut self.record.tombstones).insert(table, tombstone);
         self.changed.tables = true;
         self.version.0 += 1;
+        // The checkpoint may have passed the listing before its answer came.
+        self.drop_passed_tombstones(self.record.checkpoint.unwrap_or_default());
     }
 
     /// Takes what has to be saved. The caller emits it and reports with `saved` or `failed`.

@@ -120,11 +120,14 @@ impl Destination {
         self.in_flight.values().filter(|(lane, _)| *lane == Lane::Main).count()
     }
 
-    /// A call ends without any effect; it may have one later if `late`.
+    /// A call ends without any effect; it may have one later if `late`. A flush or `finish_copy` that
+    /// fails, for whatever reason, has said that accepted work may be gone (DS-03).
     pub fn failed(&mut self, op: OpId, late: bool) {
-        if let Some((lane, Some(call))) = self.in_flight.remove(&op)
-            && late
-        {
+        let Some((lane, call)) = self.in_flight.remove(&op) else { return };
+        if matches!(call, None | Some(Call::Finish(..))) {
+            self.debts.remove(&lane);
+        }
+        if let Some(call) = call.filter(|_| late) {
             self.late.push((lane, call));
         }
     }

@@ -100,6 +100,10 @@ impl World {
         self.pipeline().is_some_and(|pipeline| pipeline.view().lifecycle == "running")
     }
 
+    fn copy_slots(&self) -> usize {
+        self.source.slots.keys().filter(|name| name.starts_with("walferry_copy_")).count()
+    }
+
     /// Whether everything is Ready, saved and confirmed, and nothing is owed.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
@@ -115,7 +119,8 @@ impl World {
         };
         let stamps = record.tables.iter().map(|(table, entry)| (table, entry.stamp.membership));
         let conditions = [
-            (self.is_alive() && self.streams(), "the main stream does not run"),
+            (self.is_running() && self.streams(), "the main stream does not run"),
+            (self.copy_slots() == 0, "a copy slot is left"),
             (
                 record.tables.values().all(|e| matches!(e.phase, Phase::Ready { .. })),
                 "a table is not Ready",
@@ -161,8 +166,7 @@ impl World {
                 self.compare_rows(table, target);
             }
         }
-        let copies = self.source.slots.keys().filter(|name| name.starts_with("walferry_copy_"));
-        assert_eq!(copies.count(), 0, "copy slots are left (K-I4)");
+        assert_eq!(self.copy_slots(), 0, "copy slots are left (K-I4)");
         assert!(self.source.snapshots.is_empty(), "snapshots are left: {}", self.picture());
         let view = self.pipeline().map(|pipeline| pipeline.view());
         let held = view.as_ref().map(|view| view.held_bytes);

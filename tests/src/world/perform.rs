@@ -275,6 +275,10 @@ impl World {
             source.senders.remove(stream);
         }
         if let Work::CreateSlot { slot, failover } = work {
+            if self.store.persisted().is_some_and(|record| record.recreate) {
+                // Creation writes a record of the running transactions, and begins behind it.
+                source.unpublished(1);
+            }
             return Ok(Answer::Created(source.create_slot(slot, false, *failover)?));
         }
         if let Work::DropSlot { slot } = work {

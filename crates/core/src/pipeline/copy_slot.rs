@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use super::attempt::CopyRun;
 use super::attempt_steps::{AttemptOp, Step};
-use super::{Pipeline, source_fault};
+use super::{Pipeline, Purpose, source_fault};
 use crate::config::{BLOCKER_REPORT, BUSY_SLOT_POLL};
 use crate::effect::Work;
 use crate::fault::{Fault, FaultKind, SqlState};
@@ -44,6 +44,7 @@ impl<R> Pipeline<R> {
     /// The first step of an attempt at the source.
     pub(super) fn begin_snapshot(&mut self, run: &mut CopyRun<R>) {
         run.step = Step::Preparing;
+        self.left_slots.remove(&run.table);
         if self.config.limits.policies.slot_failover {
             self.inspect_copy_slot(run);
         } else {
@@ -156,6 +157,36 @@ impl<R> Pipeline<R> {
             return false;
         }
         self.report(Notice::SideTaskFailed { task: "removing a copy slot", fault });
+        self.left_slots.insert(run.table);
         true
+    }
+
+    /// K-05: a slot that could not be removed keeps WAL at the server, so it is tried again with
+    /// each look at the main slot.
+    pub(super) fn drop_left_slots(&mut self) {
+        for table in self.left_slots.clone() {
+            if !self.copies.contains_key(&table) && !self.is_left_slot_dropped(table) {
+                let slot = names::failover_copy_slot(&self.main_slot(), table);
+                let budget = Some(self.config.limits.query_ms);
+                self.start(Purpose::DropLeft { table }, budget, Work::DropSlot { slot });
+            }
+        }
+    }
+
+    /// Whether such a removal is under way: a new attempt, whose slot has the same name, waits.
+    pub(super) fn is_left_slot_dropped(&self, table: TableId) -> bool {
+        self.pending.values().any(|purpose| *purpose == Purpose::DropLeft { table })
+    }
+
+    pub(super) fn left_slot_dropped(&mut self, table: TableId, result: Result<Answer, Fault>) {
+        match result {
+            Ok(_) => {
+                self.left_slots.remove(&table);
+            }
+            Err(fault) if self.life.is_running() => {
+                self.report(Notice::SideTaskFailed { task: "removing a copy slot", fault });
+            }
+            Err(_) => (),
+        }
     }
 }

@@ -70,6 +70,9 @@ impl<R> Pipeline<R> {
 
     pub(super) fn monitor_due(&mut self) {
         let running = self.pending.values().any(|purpose| *purpose == Purpose::Monitor);
+        if self.life.is_running() {
+            self.drop_left_slots();
+        }
         if self.life.is_running() && !running {
             let slot = self.main_slot();
             let budget = Some(self.config.limits.query_ms);

@@ -45,6 +45,7 @@ impl Purpose {
             Self::Blockers { .. }
             | Self::Monitor
             | Self::Listing
+            | Self::DropLeft { .. }
             | Self::Heartbeat { .. }
             | Self::NameCause(_) => true,
             Self::Save

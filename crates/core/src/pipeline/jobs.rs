@@ -21,7 +21,9 @@ impl<R> Pipeline<R> {
             return false;
         }
         let ready = |&(table, version): &(TableId, Version)| {
-            self.ledger.has_persisted(version) && !self.copies.contains_key(&table)
+            self.ledger.has_persisted(version)
+                && !self.copies.contains_key(&table)
+                && !self.is_left_slot_dropped(table)
         };
         let Some(place) = self.jobs.iter().position(ready) else { return false };
         let Some((table, _)) = self.jobs.remove(place) else { return false };

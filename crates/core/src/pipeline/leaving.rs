@@ -86,6 +86,7 @@ impl<R> Pipeline<R> {
                 Purpose::Blockers { .. }
                 | Purpose::Monitor
                 | Purpose::Listing
+                | Purpose::DropLeft { .. }
                 | Purpose::Heartbeat { .. }
                 | Purpose::UntilTarget
                 | Purpose::Reopen(_)
@@ -147,6 +148,7 @@ impl<R> Pipeline<R> {
         self.listing = None;
         self.listings = Listings::default();
         self.listing_is_stale = false;
+        self.left_slots.clear();
         self.slot_report = None;
         self.busy_since = None;
         self.lost_early = None;

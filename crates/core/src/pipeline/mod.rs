@@ -108,6 +108,10 @@ enum Purpose {
     /// A step of the opening of a main stream that was lost.
     Reopen(ReopenOp),
     Monitor,
+    /// K-05: a copy slot that could not be removed.
+    DropLeft {
+        table: TableId,
+    },
     Listing,
     Heartbeat {
         written: Instant,
@@ -196,6 +200,8 @@ pub struct Pipeline<R> {
     /// How often in a row the rewrite guard ended an attempt (K-27).
     guard_repeats: BTreeMap<TableId, u32>,
     adoptions: Adoptions,
+    /// Tables whose persistent copy slot could not be removed (K-05).
+    left_slots: BTreeSet<TableId>,
     /// Whether the server ends a slot that no session streams from (K-29).
     idle_slot_timeout: bool,
     /// End of the server's WAL as the monitor saw it last (K-22).
@@ -272,6 +278,7 @@ impl<R> Pipeline<R> {
             copies: BTreeMap::new(),
             guard_repeats: BTreeMap::new(),
             adoptions: Adoptions::default(),
+            left_slots: BTreeSet::new(),
             idle_slot_timeout: false,
             wal_end: None,
             main_budget: MainBudget::default(),
@@ -408,6 +415,10 @@ impl<R> Pipeline<R> {
             }
             Purpose::Reopen(what) => self.reopen_completed(what, result).map_err(|()| wrong()),
             Purpose::Monitor => self.monitor_completed(result).map_err(|()| wrong()),
+            Purpose::DropLeft { table } => {
+                self.left_slot_dropped(table, result);
+                Ok(())
+            }
             Purpose::Listing => self.listing_completed(result).map_err(|()| wrong()),
             Purpose::Heartbeat { written } => {
                 self.heartbeat_written(written, result).map_err(|()| wrong())

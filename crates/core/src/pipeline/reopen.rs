@@ -176,6 +176,7 @@ impl<R> Pipeline<R> {
             | Purpose::Blockers { .. }
             | Purpose::Monitor
             | Purpose::Listing
+            | Purpose::DropLeft { .. }
             | Purpose::DescribeMain { .. }
             | Purpose::Heartbeat { .. }
             | Purpose::UntilTarget

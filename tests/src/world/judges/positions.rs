@@ -14,7 +14,7 @@ pub struct Watch {
     last: Positions,
     /// How often the main stream was opened.
     pub(in crate::world) openings: u64,
-    seen_opening: u64,
+    seen_opening: Option<u64>,
     /// Whether the source was identified (S-I1).
     pub(in crate::world) identified: bool,
     /// Whether ownership was checked since the last drop or creation of the main slot (V-09).
@@ -34,6 +34,8 @@ impl Watch {
     /// If a position went back within a session, passes the next one, or too much is held.
     pub fn judge(&mut self, view: &View, limits: &Limits, event_bytes: u64) {
         if !matches!(view.lifecycle, "running" | "stopping") {
+            // What follows a re-opening is another session, also if the run stops before it.
+            self.seen_opening = None;
             return;
         }
         let at = view.positions;
@@ -48,14 +50,14 @@ impl Watch {
                 reached("A-I1");
             }
         }
-        if self.seen_opening == self.openings {
+        if self.seen_opening == Some(self.openings) {
             let last = self.last;
             let grown = last.frontier <= at.frontier
                 && last.dispatched <= at.dispatched
                 && last.received <= at.received;
             assert!(grown, "a position went back (A-I1): {last:?} to {at:?}");
         }
-        (self.last, self.seen_opening) = (at, self.openings);
+        (self.last, self.seen_opening) = (at, Some(self.openings));
         let copies = view.tables.iter().filter(|table| table.copy.is_some()).count() as u64;
         let most = limits.memory_bytes + (1 + copies) * event_bytes;
         assert!(view.held_bytes <= most, "{} bytes are held, of {most} (B-I3)", view.held_bytes);

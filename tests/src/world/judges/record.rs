@@ -18,6 +18,10 @@ pub fn check_transition(before: &Record, after: &Record) {
     check_positions(before, after, created_again, promoted);
     for (&table, old) in &*before.tables {
         match after.tables.get(&table) {
+            // Save R1 carries the new timeline and leaves the tables to R2 (P-09).
+            Some(new) if promoted && after.recreate => {
+                assert_eq!(old.phase, new.phase, "table {table} (P-09)");
+            }
             Some(new) if promoted || created_again => check_reset(table, old, new),
             Some(new) => check_table(table, old, new),
             None => {

@@ -239,7 +239,11 @@ impl Player {
             4 if BUILT.hold => Request::Hold,
             5 if BUILT.hold => Request::Advance(self.world.source.head),
             6 if BUILT.hold => Request::Release,
-            _ if self.uses.recreation && self.dice.chance(20) => Request::Recreate,
+            _ if self.uses.recreation && self.dice.chance(20) => {
+                // It drops the slot; a crash before the new one leaves its flag (I-F2).
+                self.taken_away = true;
+                Request::Recreate
+            }
             _ => return false,
         };
         reached("L-01");
