@@ -104,10 +104,16 @@ pub(crate) fn of_fault(fault: &Fault, around: &Surroundings) -> Vec<String> {
         FaultKind::RecreationPending => vec![recreate(around)],
         FaultKind::PublicationMissing { name } => {
             let (database, name) = (around.database(), quoted(name));
-            vec![
+            let mut hints = vec![
                 format!("in database {database}: CREATE PUBLICATION {name} FOR ALL TABLES;"),
                 "publications there are: SELECT pubname FROM pg_publication;".to_owned(),
-            ]
+            ];
+            if !fault.message.is_empty() {
+                // The stream says so, not the catalog.
+                let again = recreate(around);
+                hints.push(format!("if it was dropped and made again meanwhile: {again}"));
+            }
+            hints
         }
         FaultKind::PublicationEmpty { name } => {
             let (database, name) = (around.database(), quoted(name));

@@ -39,6 +39,8 @@ pub(crate) struct LaneState<R> {
     /// Number of the newest batch that the flush in flight covers.
     flushing: Option<u64>,
     accepted: u64,
+    /// A call that failed may have been taken, or a lane before this one owed something.
+    in_doubt: bool,
     accepted_since: Option<Instant>,
     bytes: u64,
 }
@@ -52,6 +54,7 @@ impl<R> Default for LaneState<R> {
             in_flight: None,
             flushing: None,
             accepted: 0,
+            in_doubt: false,
             accepted_since: None,
             bytes: 0,
         }
@@ -59,16 +62,20 @@ impl<R> Default for LaneState<R> {
 }
 
 impl<R> LaneState<R> {
-    /// The lane behind a re-opening. What earlier batches owe is still owed to nobody's position: a
-    /// flush shows whether the sink still has it (DS-03).
+    /// The lane behind a re-opening. What earlier batches owe is still owed, to nobody's position.
     pub(crate) fn after_reopening(owed: bool, now: Instant) -> Self {
         let mut lane = Self::default();
         if owed {
-            lane.entries.push_back(Entry { number: 0, boundary: None, state: State::Accepted });
-            lane.accepted = 1;
-            lane.accepted_since = Some(now);
+            lane.doubt(now);
         }
         lane
+    }
+
+    /// The sink may hold work of the lane that nobody counts, or have lost it: the next flush tells
+    /// (DS-03).
+    fn doubt(&mut self, now: Instant) {
+        self.in_doubt = true;
+        self.accepted_since.get_or_insert(now);
     }
 
     /// Forgets what was projected and not offered, so that nothing behind it is ever covered. The
@@ -122,7 +129,7 @@ impl<R> LaneState<R> {
     }
 
     pub(crate) const fn has_debt(&self) -> bool {
-        self.accepted > 0
+        self.accepted > 0 || self.in_doubt
     }
 
     /// Nothing waits, runs or is only accepted.
@@ -163,7 +170,10 @@ impl<R> LaneState<R> {
         let Some((number, batch)) = self.in_flight.take() else { return };
         self.bytes -= batch.bytes;
         match durability {
-            Durability::Durable => self.make_durable(number),
+            Durability::Durable => {
+                self.in_doubt = false;
+                self.make_durable(number);
+            }
             Durability::Accepted => {
                 if let Some(entry) = self.entries.iter_mut().find(|e| e.number == number) {
                     entry.state = State::Accepted;
@@ -174,9 +184,10 @@ impl<R> LaneState<R> {
         }
     }
 
-    /// The batch in flight failed without an effect (DS-12): it is the next one to be offered again.
-    /// `copy` is used if somebody outside still holds the batch.
-    pub(crate) fn write_failed(&mut self, copy: fn(&Batch<R>) -> Batch<R>) {
+    /// The batch in flight failed: it is the next one to be offered again. It may have been taken all
+    /// the same (DS-F3). `copy` is used if somebody outside still holds the batch.
+    pub(crate) fn write_failed(&mut self, copy: fn(&Batch<R>) -> Batch<R>, now: Instant) {
+        self.doubt(now);
         if let Some((number, batch)) = self.in_flight.take() {
             let batch = Arc::try_unwrap(batch).unwrap_or_else(|shared| copy(&shared));
             self.waiting.push_front((number, batch));
@@ -205,11 +216,12 @@ impl<R> LaneState<R> {
     /// F-01: the flush covers what was accepted before it.
     pub(crate) fn begin_flush(&mut self) {
         let newest = self.entries.iter().rev().find(|e| e.state == State::Accepted);
-        self.flushing = newest.map(|entry| entry.number);
+        self.flushing = Some(newest.map_or(0, |entry| entry.number));
     }
 
     pub(crate) fn flushed(&mut self) {
         if let Some(number) = self.flushing.take() {
+            self.in_doubt = false;
             self.make_durable(number);
         }
     }
@@ -375,7 +387,7 @@ mod tests {
         lane.push(batch(1), at(5));
         lane.push(batch(2), at(6));
         let held = lane.offer().unwrap();
-        lane.write_failed(Clone::clone);
+        lane.write_failed(Clone::clone, Instant(0));
         assert_eq!((lane.bytes(), lane.is_busy()), (20, false));
         assert_eq!(lane.offer().unwrap(), held, "although somebody still holds it");
         lane.written(Durability::Durable, Instant(0));
@@ -391,6 +403,7 @@ mod tests {
             // Of each batch: its number, and whether it is empty, offered, durable.
             let mut model: Vec<(u64, bool, bool, bool)> = Vec::new();
             let mut covered = None;
+            let mut doubt = false;
             for (number, step) in (1..).zip(moves) {
                 let next = model.iter().position(|(_, empty, offered, _)| !empty && !offered);
                 match (step, next) {
@@ -405,16 +418,19 @@ mod tests {
                         if step == 2 {
                             lane.written(Durability::Accepted, Instant(0));
                         } else {
+                            doubt = false;
                             model[..=next].iter_mut().for_each(|batch| batch.3 = true);
                             lane.written(Durability::Durable, Instant(0));
                         }
                     }
-                    // a failed write changes nothing but its turn
+                    // a failed write changes nothing but its turn, and may have been taken
                     (4, Some(_)) => {
                         assert!(lane.offer().is_some());
-                        lane.write_failed(Clone::clone);
+                        lane.write_failed(Clone::clone, Instant(0));
+                        doubt = true;
                     }
                     _ => {
+                        doubt = false;
                         lane.begin_flush();
                         model.iter_mut().filter(|batch| batch.2).for_each(|batch| batch.3 = true);
                         lane.flushed();
@@ -427,7 +443,7 @@ mod tests {
                 let held = model.iter().filter(|(_, empty, offered, _)| !empty && !offered).count();
                 proptest::prop_assert_eq!(lane.bytes(), 10 * held as u64);
                 let debt = model.iter().any(|(_, _, offered, durable)| *offered && !durable);
-                proptest::prop_assert_eq!(lane.has_debt(), debt);
+                proptest::prop_assert_eq!(lane.has_debt(), debt || doubt);
             }
         }
     }

@@ -258,6 +258,7 @@ mod tests {
             ignored_from: position(10),
             absent_at: position(absent_at),
             attempt: None,
+            handed_over: None,
         };
         ledger.bury(TableId(1), tombstone(20));
         ledger.bury(TableId(2), tombstone(21));

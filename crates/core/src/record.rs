@@ -98,6 +98,10 @@ pub struct TableEntry {
     /// (K-18): rows below it keep the shape of their relation (D-08). Means nothing without a schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema_from: Option<Position>,
+    /// The attempt of the last handover since the main slot was made: an adoption keeps its watermark
+    /// (K-18). One that did not come to its handover has none worth keeping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed_over: Option<Attempt>,
 }
 
 /// Phase of a table.
@@ -151,6 +155,9 @@ pub struct Tombstone {
     pub absent_at: Position,
     /// The latest attempt, if any.
     pub attempt: Option<Attempt>,
+    /// The attempt of the last handover, if any (K-18).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed_over: Option<Attempt>,
 }
 
 impl Phase {
@@ -198,6 +205,7 @@ impl TableEntry {
             deaths: 0,
             schema: None,
             schema_from: None,
+            handed_over: None,
         }
     }
 }
@@ -299,6 +307,9 @@ impl Record {
         }
         if let Some(attempt) = entry.attempt.filter(|a| a.0 > self.attempt_seq) {
             return Err(format!("attempt {attempt} is above attempt_seq {}", self.attempt_seq));
+        }
+        if entry.handed_over > entry.attempt {
+            return Err("handed over by an attempt that is not known".to_owned());
         }
         let handover = entry.phase.handover();
         if let (Some(handover), Some(initial)) = (handover, self.initial_lsn)

@@ -51,6 +51,7 @@ fn ready(oid: u32) -> TableEntry {
         deaths: 0,
         schema: Some(Arc::new(schema(oid, "größe"))),
         schema_from: None,
+        handed_over: Some(Attempt(u64::from(oid))),
     }
 }
 
@@ -87,6 +88,7 @@ fn arbitrary_entry() -> impl Strategy<Value = TableEntry> {
         |(phase, name, tries, membership, deaths)| TableEntry {
             schema: phase.handover().map(|_| Arc::new(schema(9, &name))),
             schema_from: phase.handover(),
+            handed_over: phase.handover().map(|_| Attempt(u64::from(tries % 1_000))),
             name,
             stamp: Stamp { publication: 1, membership },
             phase,
@@ -105,6 +107,7 @@ pub(crate) fn arbitrary_record() -> impl Strategy<Value = Record> {
             ignored_from: Position(Lsn(from)),
             absent_at: Position(Lsn(absent)),
             attempt: None,
+            handed_over: None,
         });
     (
         any::<u64>(),

@@ -105,7 +105,8 @@ impl Destination {
             reached("DS-02");
         }
         if matches!(work, Work::Flush { .. }) {
-            assert!(self.owes(lane) || self.debts.contains(&lane), "a flush of nothing (F-I2)");
+            let doubt = self.debts.contains(&lane) || self.stray.contains(&lane);
+            assert!(self.owes(lane) || doubt, "a flush of nothing (F-I2)");
             reached("F-I2");
         }
         self.in_flight.insert(op, (lane, call));
@@ -124,6 +125,8 @@ impl Destination {
     /// fails, for whatever reason, has said that accepted work may be gone (DS-03).
     pub fn failed(&mut self, op: OpId, late: bool) {
         let Some((lane, call)) = self.in_flight.remove(&op) else { return };
+        // The core cannot know whether the call was taken.
+        self.stray.insert(lane);
         if matches!(call, None | Some(Call::Finish(..))) {
             self.debts.remove(&lane);
         }
@@ -177,7 +180,9 @@ impl Destination {
         {
             self.debts.remove(&lane);
         }
-        self.in_flight.remove(&op);
+        if let Some((lane, _)) = self.in_flight.remove(&op) {
+            self.stray.insert(lane);
+        }
     }
 
     /// `startup` (DS-16).

@@ -307,6 +307,10 @@ impl World {
         if let Outcome::Failed { fault, .. } = &outcome {
             self.refused = Some(fault.kind.clone());
         }
+        if matches!(outcome, Outcome::Stopped { until_reached: true, .. }) {
+            // A command that was carried out is not repeated.
+            self.config.until = None;
+        }
         self.ended = Some(outcome);
     }
 

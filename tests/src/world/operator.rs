@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use walferry_core::config::Until;
 use walferry_core::fault::FaultKind;
 use walferry_core::input::Request;
 use walferry_core::policies::{PromotionLoss, SlotLoss};
@@ -60,10 +61,13 @@ impl World {
         | FaultKind::RecreationPending = kind
         {
             policies.slot_loss = SlotLoss::Recreate;
-        } else if let FaultKind::PublicationMissing { .. } = kind
-            && self.source.publication.is_none()
-        {
-            self.source.create_publication();
+        } else if let FaultKind::PublicationMissing { .. } = kind {
+            if self.source.publication.is_none() {
+                self.source.create_publication();
+            } else {
+                // The WAL from before it was made again cannot be decoded (PG-24).
+                self.config.until = Some(Until::Recreated);
+            }
         } else if let FaultKind::IdentityMismatch { field: "timeline", .. } = kind
             && self.source.is_left_behind()
         {

@@ -122,7 +122,7 @@ fn findings_about_slot_and_identity_say_what_is_lost() {
     let (found, checkpoint) = (Lsn(2), Position(Lsn(1)));
     source(
         FaultKind::SlotMissing { slot: slot() },
-        "move ./walferry-app and shop.db (with shop.db-wal, if there is one) away and",
+        "a slot of the same name: walferry recreate --state file:./walferry-app and",
     );
     source(
         FaultKind::SlotInvalidated { slot: slot(), reason: "wal_removed".to_owned() },

@@ -38,6 +38,8 @@ impl<R> Pipeline<R> {
     /// K-01: the mode of a new attempt.
     pub(super) fn copy_mode(&self, table: TableId, previous: Option<Attempt>) -> CopyMode {
         if self.is_adopted(table) {
+            // Only what was handed over has events at the sink, and none from before a re-creation.
+            let previous = self.ledger.table(table).and_then(|entry| entry.handed_over);
             CopyMode::Adopt { previous }
         } else {
             previous.map_or(CopyMode::Fresh, |previous| CopyMode::Recopy { previous })

@@ -34,6 +34,7 @@ impl<R> Pipeline<R> {
                 if ready { Phase::Ready { handover: at } } else { Phase::Catchup { handover: at } };
             entry.schema = Some(schema);
             entry.schema_from = schema_from;
+            entry.handed_over = entry.attempt;
             entry.tries = 0;
             entry.deaths = 0;
         });

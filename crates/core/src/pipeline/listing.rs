@@ -193,6 +193,7 @@ impl<R> Pipeline<R> {
             ignored_from: record.checkpoint.unwrap_or_default(),
             absent_at: listing.position,
             attempt: None,
+            handed_over: None,
         };
         self.ledger.bury(table, tombstone);
         self.report(Notice::TableGone { table, name });

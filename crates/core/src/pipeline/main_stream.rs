@@ -9,7 +9,7 @@ use super::schema::schema_rules;
 use super::{Pipeline, Purpose, source_fault};
 use crate::effect::Work;
 use crate::event::Event;
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{Fault, FaultKind, SqlState};
 use crate::ids::{Lane, Session, StreamId};
 use crate::input::Answer;
 use crate::lane::LaneState;
@@ -19,6 +19,9 @@ use crate::projection::{self, Dispatched, Reach};
 use crate::record::Phase;
 use crate::stream::Gate;
 use crate::violation::Violation;
+
+/// What the server answers when it does not find the publication.
+const UNDEFINED_OBJECT: SqlState = SqlState(*b"42704");
 
 impl<R> Pipeline<R> {
     pub(super) fn main_events(
@@ -72,8 +75,11 @@ impl<R> Pipeline<R> {
         if !self.life.is_running() {
             return;
         }
+        // T-12: up to 17 the server cannot decode a position at which there was no publication, also
+        // if it exists again by now (PG-24).
+        let undecodable = original.kind == FaultKind::Server { code: UNDEFINED_OBJECT };
         let found = match result {
-            Ok(Answer::Slot(report)) if report.publication.is_none() => {
+            Ok(Answer::Slot(report)) if report.publication.is_none() || undecodable => {
                 Some(FaultKind::PublicationMissing { name: self.config.publication.clone() })
             }
             Ok(Answer::Slot(report)) => self.judge_slot(&report).err().map(|fault| fault.kind),
@@ -213,8 +219,9 @@ impl<R> Pipeline<R> {
         match result {
             Ok(_) => self.main_lane.flushed(),
             Err(fault) => {
-                // F-04: durability of shared work is unknown; the replay from the checkpoint covers it
-                self.main_lane = LaneState::default();
+                // F-04: durability of shared work is unknown; the replay from the checkpoint covers
+                // it. Whatever of it the sink still holds is flushed once more, for no position.
+                self.main_lane = LaneState::after_reopening(true, self.now);
                 let fault = match fault {
                     Fault { kind: FaultKind::Destination { class }, origin, message, blame } => {
                         Fault { kind: FaultKind::FlushFailed { class }, origin, message, blame }

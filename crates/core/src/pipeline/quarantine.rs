@@ -41,7 +41,7 @@ impl MainWrites {
 impl<R> Pipeline<R> {
     pub(super) fn main_write_failed(&mut self, fault: Fault) {
         let written: BTreeSet<_> = self.main_lane.writing().collect();
-        self.main_lane.write_failed(self.copy_batch);
+        self.main_lane.write_failed(self.copy_batch, self.now);
         self.strip_main_lane();
         if self.gives_up_main_lane() {
             // What was offered is sent again; only what no repetition heals ends the run.
@@ -88,7 +88,8 @@ impl<R> Pipeline<R> {
     }
 
     /// whether the lane may offer a batch: the delay of a failed one is over and nothing is
-    /// owed any more, because the destination may have lost what it had accepted (DS-03).
+    /// owed any more, because the destination may have lost what it had accepted (DS-03), or have
+    /// taken what it said had failed.
     pub(super) fn may_write_main(&self) -> bool {
         let over = |at| self.now >= at && !self.main_lane.has_debt();
         self.main_writes.retry_at.is_none_or(over)

@@ -211,7 +211,9 @@ impl<R> Pipeline<R> {
         sealed.failures += 1;
         let delay = retry::delay(limits, self.seed.random(), run.table.0, sealed.failures);
         let delay = delay.max(least_delay(&fault.kind).unwrap_or_default());
-        if run.rows.debt == Debt::Owed {
+        // It may have been taken all the same, and a sink that has lost what it took says so at a
+        // flush only (DS-03).
+        if run.rows.debt != Debt::Flushing {
             run.rows.debt = Debt::FlushDue;
         }
         run.rows.delayed.push((self.now.after(delay), sealed));

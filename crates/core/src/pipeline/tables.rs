@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::Pipeline;
 use crate::fault::Fault;
@@ -62,8 +63,10 @@ impl<R> Pipeline<R> {
             // T-10: while the tombstone lives the attempt is known, so that the copy is a recopy
             let buried = self.ledger.record().tombstones.get(&table);
             let attempt = buried.and_then(|tombstone| tombstone.attempt);
+            let handed_over = buried.and_then(|tombstone| tombstone.handed_over);
             let name = listed_name(listed);
-            self.ledger.insert_table(table, TableEntry::pending(name.clone(), stamp, attempt));
+            let pending = TableEntry::pending(name.clone(), stamp, attempt);
+            self.ledger.insert_table(table, TableEntry { handed_over, ..pending });
             self.queue(table);
             self.report(Notice::TableAdded { table, name });
             return;
@@ -92,12 +95,18 @@ impl<R> Pipeline<R> {
             .tables
             .iter()
             .filter(|(table, _)| !listed.contains(table))
-            .map(|(&table, entry)| (table, entry.name.clone(), entry.attempt))
+            .map(|(&table, entry)| (table, Arc::clone(entry)))
             .collect();
-        for (table, name, attempt) in gone {
+        for (table, entry) in gone {
             self.withdraw(table);
-            let absent_at = listing.position;
-            let tombstone = Tombstone { name: name.clone(), ignored_from, absent_at, attempt };
+            let name = entry.name.clone();
+            let tombstone = Tombstone {
+                name: name.clone(),
+                ignored_from,
+                absent_at: listing.position,
+                attempt: entry.attempt,
+                handed_over: entry.handed_over,
+            };
             self.ledger.bury(table, tombstone);
             self.report(Notice::TableGone { table, name });
         }

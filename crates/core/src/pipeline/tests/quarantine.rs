@@ -126,7 +126,9 @@ fn the_next_try_waits_its_delay() {
         let mut rig = Rig::streaming(&[A], |limits| limits.source_silence_ms = 80_000_000);
         rig.commit(110, &[A]);
         rig.fail(is_main_write, destination(class, Blame::Unstated));
-        rig.wait(least - 1);
+        rig.wait(1_000);
+        rig.settle();
+        rig.wait(least - 1_001);
         assert_eq!(rig.offered.len(), 1);
         rig.wait(most - least + 1);
         assert_eq!(rig.offered.len(), 2);
