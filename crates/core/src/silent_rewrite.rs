@@ -57,7 +57,8 @@ const fn is_widening((from, before): (u32, i32), (to, after): (u32, i32)) -> boo
 ///
 /// A value that the catalog stores for rows that lack the column is theirs. Without one it is NULL,
 /// but only while the storage is still that of `old`: a rewrite since then has put the values into
-/// the rows and cleared the stored one.
+/// the rows and cleared the stored one. And only if the numbers of `old` are known: else the column may
+/// be one of them under another name, with values of its own.
 pub(crate) fn existing(
     column: &Column,
     old: &TableSchema,
@@ -67,7 +68,10 @@ pub(crate) fn existing(
     let hidden = old.unpublished.iter().any(|hidden| {
         hidden.name == column.name || (hidden.number != 0 && hidden.number == column.number)
     });
-    let Some(described) = described.filter(|_| !hidden) else { return Existing::Unknown };
+    let numbered = old.columns.iter().all(|column| column.number != 0);
+    let Some(described) = described.filter(|_| numbered && !hidden) else {
+        return Existing::Unknown;
+    };
     let same = |found: &&Column| found.name == column.name && found.number == column.number;
     if !described.schema.columns.iter().any(|found| same(&found)) {
         return Existing::Unknown;
@@ -174,6 +178,18 @@ mod tests {
             position: Position::default(),
         };
         assert_eq!(existing(&column(2, "a"), &old, Some(&now)), Existing::Unknown);
+    }
+
+    // D-15: after a shape that the relation alone told, what looks added may be renamed
+    #[test]
+    fn without_the_old_numbers_nothing_is_known() {
+        let old = schema(&[(0, "id"), (0, "c")], Some(7));
+        let now = Described {
+            schema: schema(&[(1, "id"), (3, "value")], Some(7)),
+            missing: Vec::new(),
+            position: Position::default(),
+        };
+        assert_eq!(existing(&column(3, "value"), &old, Some(&now)), Existing::Unknown);
     }
 
     // D-15

@@ -246,7 +246,8 @@ fn show_batch(batch: &Batch<Row>) -> String {
             ChangeBody::Truncate { table, .. } => format!("truncate {}", table_name(name(*table))),
             ChangeBody::Message { prefix, .. } => format!("message {prefix}"),
             ChangeBody::Schema { change, .. } => {
-                format!("schema of {} {}", table_name(change.schema.table), change.schema.shape())
+                let (name, shape) = (table_name(change.schema.table), change.schema.shape());
+                format!("schema of {name} {shape} by {:?}", change.steps)
             }
         };
         let _ = write!(text, " {}:{shown}", change.ordinal);

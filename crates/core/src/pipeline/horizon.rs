@@ -39,7 +39,8 @@ impl<R> Pipeline<R> {
     /// the save of an orderly end, of P-11 and of I-03 always does.
     pub(super) fn settle_horizon(&mut self) -> bool {
         let before = self.ledger.version();
-        if self.life.has_started() && matches!(self.life, Life::Leaving(_) | Life::Stopping(_)) {
+        let ends = matches!(self.life, Life::Leaving(_) | Life::Stopping(_));
+        if self.life.has_started() && ends && self.main.queue.commits() == 0 {
             self.make_horizon_exact();
         }
         self.ledger.version() != before

@@ -484,11 +484,11 @@ impl<R> Pipeline<R> {
                 | self.settle_copies()
                 | self.settle_jobs()
                 | self.settle_until()
+                | self.settle_horizon()
                 | self.settle_stop()
                 | self.settle_waiting()
                 | self.settle_reopen()
                 | self.settle_leaving()
-                | self.settle_horizon()
                 | self.settle_save()
                 | self.settle_failure();
             if moved {

@@ -131,8 +131,9 @@ impl<R> Pipeline<R> {
     }
 
     pub(super) fn main_closed(&mut self) {
+        // A re-opening before the stop may have closed it, too, while work is still outstanding.
+        let Life::Stopping(Stop { step: StopStep::CloseStream, .. }) = self.life else { return };
         self.main.open = false;
-        let Life::Stopping(_) = self.life else { return };
         if self.destination_started {
             self.set_stop_step(StopStep::Shutdown);
             let budget = Some(self.config.limits.destination_ms);
