@@ -105,11 +105,12 @@ impl Ledger {
         self.record.checkpoint = Some(checkpoint);
         self.changed.checkpoint = true;
         self.version.0 += 1;
-        self.drop_passed_tombstones(checkpoint);
     }
 
-    /// T-10: a tombstone goes in the save in which the checkpoint reaches its listing.
-    fn drop_passed_tombstones(&mut self, checkpoint: Position) {
+    /// T-10: a tombstone goes in the save in which the checkpoint reaches its listing, and not before:
+    /// a table that comes back until then is still known.
+    fn drop_passed_tombstones(&mut self) {
+        let checkpoint = self.record.checkpoint.unwrap_or_default();
         if self.record.tombstones.values().any(|tombstone| tombstone.absent_at <= checkpoint) {
             Arc::make_mut(&mut self.record.tombstones).retain(|_, t| t.absent_at > checkpoint);
             self.changed.tables = true;
@@ -141,13 +142,12 @@ impl Ledger {
         Arc::make_mut(&mut self.record.tombstones).insert(table, tombstone);
         self.changed.tables = true;
         self.version.0 += 1;
-        // The checkpoint may have passed the listing before its answer came.
-        self.drop_passed_tombstones(self.record.checkpoint.unwrap_or_default());
     }
 
     /// Takes what has to be saved. The caller emits it and reports with `saved` or `failed`.
     pub(crate) fn begin_save(&mut self) -> (Arc<Record>, Changed) {
         debug_assert!(self.saving.is_none() && !self.poisoned);
+        self.drop_passed_tombstones();
         let record = Arc::new(self.record.clone());
         self.saving = Some((self.version, Arc::clone(&record)));
         (record, core::mem::take(&mut self.changed))
@@ -263,8 +263,13 @@ mod tests {
         ledger.bury(TableId(1), tombstone(20));
         ledger.bury(TableId(2), tombstone(21));
         ledger.set_checkpoint(position(20));
-        let left: Vec<_> = ledger.record().tombstones.keys().copied().collect();
-        assert_eq!(left, [TableId(2)]);
+        assert_eq!(
+            ledger.record().tombstones.len(),
+            2,
+            "until the save a table that is back is known"
+        );
+        let (saved, _) = ledger.begin_save();
+        assert_eq!(saved.tombstones.keys().copied().collect::<Vec<_>>(), [TableId(2)]);
         let stamp = Stamp { publication: 1, membership: 1 };
         ledger.insert_table(TableId(2), TableEntry::pending("t".to_owned(), stamp, None));
         assert!(ledger.record().tombstones.is_empty(), "the table is back");

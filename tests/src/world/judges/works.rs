@@ -151,10 +151,10 @@ impl World {
         }
         reached("DS-I5");
         reached("X-I5");
-        let value = batch
-            .transactions
-            .last()
-            .map(|part| part.end.unwrap_or_else(|| part.commit.after_start()));
+        // of the last transaction with something left.
+        let last =
+            batch.changes.last().map(|change| &batch.transactions[change.transaction as usize]);
+        let value = last.map(|part| part.end.unwrap_or_else(|| part.commit.after_start()));
         process.watch.offered = process.watch.offered.max(value);
         if self.config.limits.policies.slot_failover {
             let persisted = self.store.persisted().and_then(|record| record.write_horizon);
