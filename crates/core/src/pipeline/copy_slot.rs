@@ -44,7 +44,8 @@ impl<R> Pipeline<R> {
     /// The first step of an attempt at the source.
     pub(super) fn begin_snapshot(&mut self, run: &mut CopyRun<R>) {
         run.step = Step::Preparing;
-        self.left_slots.remove(&run.table);
+        // Whoever ends the attempt from here on has to remove it.
+        run.leaves_slot = self.left_slots.remove(&run.table);
         if self.config.limits.policies.slot_failover {
             self.inspect_copy_slot(run);
         } else {
@@ -79,7 +80,9 @@ impl<R> Pipeline<R> {
             self.open_snapshot(run);
             return Ok(());
         };
+        run.leaves_slot = true;
         if let Some(kind) = slot_state::foreign(slot, &self.config.database) {
+            run.leaves_slot = false;
             self.report(Notice::ForeignSlotLeft { slot: slot.name.clone() });
             return Err(source_fault(kind, ""));
         }
