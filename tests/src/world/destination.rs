@@ -11,7 +11,7 @@ use walferry_core::lsn::Position;
 
 use super::row::{Row, Tuple, tuple};
 use super::source::Source;
-use super::target::{Content, Target};
+use super::target::{Content, Target, indexed};
 use crate::coverage::reached;
 
 /// A call that answers Accepted or Durable.
@@ -341,6 +341,33 @@ impl Destination {
 
     fn in_flight_writes(&self, lane: Lane) -> bool {
         self.in_flight.values().any(|(other, _)| *other == lane)
+    }
+
+    /// Takes out events, accepted or in flight, that belong to attempts which no record counts.
+    pub fn forget_what_is_over(&mut self, lives: impl Fn(TableId, Attempt) -> bool) {
+        let keep = |call: &mut Call| match call {
+            Call::Rows(batch) => lives(batch.table, batch.attempt),
+            Call::Finish(table, attempt, ..) => lives(*table, *attempt),
+            Call::Changes(batch) => {
+                let over = |index: usize| {
+                    let entry = &batch.tables[index];
+                    !lives(entry.table, entry.attempt)
+                };
+                let stale = (0..).take(batch.tables.len()).any(over);
+                if stale {
+                    let mut left = Batch::clone(batch);
+                    left.changes.retain(|change| {
+                        indexed(&change.body).is_none_or(|(index, _)| !over(index))
+                    });
+                    *batch = Arc::new(left);
+                }
+                !batch.changes.is_empty()
+            }
+        };
+        for calls in self.accepted.values_mut() {
+            calls.retain_mut(keep);
+        }
+        self.in_flight.retain(|_, (_, call)| call.as_mut().is_none_or(keep));
     }
 
     /// The process dies: of each lane a suffix of what is accepted is lost; a call in flight may

@@ -11,6 +11,7 @@ use walferry_core::ids::{OpId, StreamId};
 use walferry_core::input::{Answer, Input, Request};
 use walferry_core::lsn::Position;
 use walferry_core::notice::{Notice, Outcome};
+use walferry_core::record::Phase;
 use walferry_core::{Gate, Pipeline, Seed};
 
 use super::judges::Watch;
@@ -176,6 +177,20 @@ impl World {
     fn crash_destination(&mut self, survives: impl FnMut(usize) -> usize) {
         let timeline = self.timeline();
         let source = self.source.on_timeline(timeline).unwrap_or(&self.source);
+        // What was accepted for an attempt that is over may be there or not: nobody counts on it.
+        let records: Vec<_> = self.store.in_doubt().cloned().collect();
+        self.destination.forget_what_is_over(|table, attempt| {
+            records.iter().any(|record| {
+                let entry = record.tables.get(&table);
+                entry.is_some_and(|entry| {
+                    let lives = match entry.phase {
+                        Phase::Copying | Phase::Catchup { .. } | Phase::Ready { .. } => true,
+                        Phase::Pending | Phase::Errored { .. } => false,
+                    };
+                    lives && entry.attempt == Some(attempt)
+                })
+            })
+        });
         self.destination.crash(source, survives);
     }
 

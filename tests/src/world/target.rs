@@ -289,7 +289,7 @@ impl Target {
     }
 }
 
-fn indexed(body: &ChangeBody<Row>) -> Option<(usize, &ChangeBody<Row>)> {
+pub(super) fn indexed(body: &ChangeBody<Row>) -> Option<(usize, &ChangeBody<Row>)> {
     match body {
         ChangeBody::Row { table, .. }
         | ChangeBody::Truncate { table, .. }

@@ -23,8 +23,8 @@ impl<R> Pipeline<R> {
         match self.config.limits.policies.slot_loss {
             SlotLoss::Reject => self.fail_run(action, fault),
             SlotLoss::Recreate => {
+                // Start-up finds the loss again and decides (U-08).
                 self.report(Notice::SlotLost { kind: fault.kind.clone() });
-                self.recreate_wanted = true;
                 self.start_over(action, fault);
             }
         }
@@ -152,6 +152,7 @@ impl<R> Pipeline<R> {
         self.slot_report = None;
         self.busy_since = None;
         self.lost_early = None;
+        self.recreate_decided = false;
         self.timers.clear(Wakeup::MainRetry);
         self.start_startup(super::startup::StartupOp::Identify);
     }

@@ -25,7 +25,8 @@ impl<R> Pipeline<R> {
     /// Whether the main slot is to be created again, by the record or by a decision of this run.
     pub(super) fn is_recreating(&self) -> bool {
         let record = self.ledger.record();
-        record.initial_lsn.is_some() && (record.recreate || self.recreate_wanted)
+        let decided = self.recreate_wanted || self.recreate_decided;
+        record.initial_lsn.is_some() && (record.recreate || decided)
     }
 
     /// U-08, P-04: a lost slot leads to group I if the policy says so; everything else is an error.
@@ -35,7 +36,7 @@ impl<R> Pipeline<R> {
         let recreate = self.config.limits.policies.slot_loss == SlotLoss::Recreate;
         if lost && recreate {
             self.report(Notice::SlotLost { kind: fault.kind });
-            self.recreate_wanted = true;
+            self.recreate_decided = true;
             return Ok(());
         }
         Err(fault)

@@ -163,8 +163,10 @@ pub struct Pipeline<R> {
     busy_step: StartupOp,
     /// The main slot as start-up found it (U-08).
     slot_report: Option<SlotReport>,
-    /// The main slot shall be created again: by policy, after a promotion, or by the operator.
+    /// The operator wants the main slot created again.
     recreate_wanted: bool,
+    /// This pass of start-up has decided so: its slot is lost, or a promotion may have lost events.
+    recreate_decided: bool,
     /// Start-up was entered again in this run (U-00).
     is_entered_again: bool,
     /// Ownership number of this run.
@@ -258,6 +260,7 @@ impl<R> Pipeline<R> {
             busy_step: StartupOp::ListLeftovers,
             slot_report: None,
             recreate_wanted,
+            recreate_decided: false,
             is_entered_again: false,
             run_epoch,
             lost_early: None,

@@ -30,7 +30,7 @@ impl<R> Pipeline<R> {
             Err(kind) => match self.config.limits.policies.promotion_loss {
                 PromotionLoss::Reject => Err(source_fault(kind, "")),
                 PromotionLoss::Resync => {
-                    self.recreate_wanted = true;
+                    self.recreate_decided = true;
                     self.identity_settled()
                 }
             },

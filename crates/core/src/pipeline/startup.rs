@@ -255,7 +255,10 @@ impl<R> Pipeline<R> {
         let Life::Saving(save) = self.life else { return };
         self.life = Life::Starting;
         match save {
-            StartupSave::Intent | StartupSave::Recreating => {
+            StartupSave::Intent => self.start_startup(StartupOp::InspectIntent),
+            StartupSave::Recreating => {
+                // It is recorded: this run carries it through, whatever fails on the way.
+                self.recreate_wanted = true;
                 self.start_startup(StartupOp::InspectIntent);
             }
             StartupSave::Initial => self.reconcile_and_save(),
