@@ -9,6 +9,7 @@
 )]
 
 mod adopt;
+mod messages;
 mod promotion;
 mod readers;
 mod recreation;
@@ -16,3 +17,4 @@ mod repeated;
 mod script;
 mod slots;
 mod start;
+mod stop;

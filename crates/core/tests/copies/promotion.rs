@@ -13,7 +13,7 @@ use walferry_core::policies::PromotionLoss;
 use walferry_core::record::{Phase, Record};
 use walferry_core::source::TimelineSwitch;
 
-use crate::script::{Script, T, U, at, is_save, source_fault, transaction};
+use crate::script::{Script, T, U, at, is_save, source_fault, transaction, transient};
 
 fn failover(config: &mut Config) {
     config.limits.policies.slot_failover = true;
@@ -227,4 +227,18 @@ fn without_failover_there_is_no_horizon() {
     script.deliver(StreamId::Main, transaction(200, T));
     assert!(script.has(is_write) && !script.asked(is_save));
     assert_eq!(script.record().write_horizon, None);
+}
+
+// P-11, P-F4: what was accepted could neither be kept nor be judged: the run ends, nothing is changed
+#[test]
+fn a_flush_that_fails_on_the_way_back_ends_the_run() {
+    let mut script = promoted_while_streaming();
+    script.perform(script.find(is_snapshot)[0]);
+    let flush = script.until(|work| matches!(work, Work::Flush { lane: Lane::Main }));
+    script.fail(flush, transient());
+    script.settle();
+    assert!(matches!(script.failed(), Some(FaultKind::FlushFailed { .. })));
+    let record = script.record();
+    assert_eq!((record.identity.timeline, record.checkpoint), (1, Some(at(100))));
+    assert!(!script.asked(|work| matches!(work, Work::Shutdown)), "Q-06");
 }

@@ -5,12 +5,13 @@ use core::time::Duration;
 use walferry_core::config::Config;
 use walferry_core::effect::Work;
 use walferry_core::fault::FaultKind;
+use walferry_core::ids::TableId;
 use walferry_core::input::Answer;
 use walferry_core::notice::Notice;
-use walferry_core::record::Record;
+use walferry_core::record::{Phase, Record};
 use walferry_core::source::{CreatedSlot, SlotFacts, SlotHolder};
 
-use crate::script::{Script, at, is_save, slot, source_fault};
+use crate::script::{Script, T, U, at, is_save, slot, source_fault};
 
 /// A change of something, and the field that must be named.
 type Edit<T> = (fn(&mut T), &'static str);
@@ -248,4 +249,28 @@ fn a_slow_creation_is_repeated() {
     script.perform(create);
     script.settle();
     assert!(script.record().initial_lsn.is_some());
+}
+
+// U-13, T-05, T-09, T-11: the listing of a start decides what stays, what is new and what is gone; a
+// known table keeps its handover
+#[test]
+fn the_listing_of_a_start_is_reconciled() {
+    let mut script = Script::new(|_| ());
+    script.tables = vec![T, U];
+    script.settle();
+    let before = script.record().clone();
+    let v = TableId(103);
+    let mut script = Script::resumed(Some(before.clone()), |_| ());
+    script.tables = vec![T, v];
+    script.head = 500;
+    let save = script.until(is_save);
+    assert!(!script.asked(|work| matches!(work, Work::OpenStream { .. })), "save C goes first");
+    script.perform(save);
+    let record = script.record();
+    assert_eq!(record.tables[&T], before.tables[&T]);
+    assert_eq!((&record.tables[&v].phase, record.tables[&v].attempt), (&Phase::Pending, None));
+    assert!(!record.tables.contains_key(&U));
+    let gone = &record.tombstones[&U];
+    assert_eq!((gone.absent_at, gone.attempt), (at(500), before.tables[&U].attempt));
+    assert_eq!(record.epoch.0, before.epoch.0 + 1, "the first save of a run raises it");
 }
