@@ -15,6 +15,7 @@ mod readers;
 mod recreation;
 mod repeated;
 mod script;
+mod silence;
 mod slots;
 mod start;
 mod stop;
