@@ -12,6 +12,7 @@ use walferry_core::notice::Notice;
 use walferry_core::policies::PromotionLoss;
 use walferry_core::record::{Phase, Record};
 use walferry_core::source::TimelineSwitch;
+use walferry_coverage::reached;
 
 use crate::script::{Script, T, U, at, is_save, source_fault, transaction, transient};
 
@@ -74,6 +75,7 @@ fn a_promotion_is_followed_by_one_save() {
     assert!(script.told(told));
     assert!(script.asked(|work| matches!(work, Work::Startup { .. })));
     assert!(!script.asked(|work| matches!(work, Work::BeginCopy(_))), "nothing is copied again");
+    reached("P-I2");
 }
 
 // P-06, P-I4, P-F6, P-F12: the sink may hold what this timeline does not have
@@ -88,6 +90,9 @@ fn a_horizon_beyond_the_fork_is_refused_without_a_change() {
         assert!(matches!(failed, Some(FaultKind::HorizonBeyondFork { .. })), "{failed:?}");
         assert!(!script.asked(is_change));
     }
+    reached("P-I4");
+    reached("P-F6");
+    reached("P-F12");
 }
 
 // P-09: with resync the first save of the re-creation carries the new timeline
@@ -136,6 +141,7 @@ fn a_slot_that_was_not_synchronised_is_refused() {
     script.settle();
     let failed = script.failed();
     assert!(matches!(failed, Some(FaultKind::SlotForeign { .. })), "{failed:?}");
+    reached("P-F7");
 }
 
 /// T streams and owes 202, a copy of U begins, and the source is on another timeline.
@@ -216,6 +222,7 @@ fn the_horizon_is_saved_before_a_batch_is_offered() {
     script.deliver(StreamId::Main, transaction(300, T));
     script.settle();
     assert_eq!(script.record().write_horizon, Some(at(302)), "exact, with nothing in flight");
+    reached("X-I1");
 }
 
 // X-I2: without failover no save is made for it
@@ -227,6 +234,7 @@ fn without_failover_there_is_no_horizon() {
     script.deliver(StreamId::Main, transaction(200, T));
     assert!(script.has(is_write) && !script.asked(is_save));
     assert_eq!(script.record().write_horizon, None);
+    reached("X-I2");
 }
 
 // P-11, P-F4: what was accepted could neither be kept nor be judged: the run ends, nothing is changed

@@ -10,6 +10,7 @@ use walferry_core::input::{Answer, Input, Request};
 use walferry_core::notice::Notice;
 use walferry_core::policies::SlotLoss;
 use walferry_core::record::{Phase, Record};
+use walferry_coverage::reached;
 
 use crate::script::{Script, T, at, is_save, transaction};
 
@@ -83,6 +84,8 @@ fn a_lost_slot_is_refused_by_default() {
         }
         assert!(!script.asked(|w| is_save(w) || is_drop(w) || is_create(w) || is_startup(w)));
     }
+    reached("I-I3");
+    reached("U-F12");
 }
 
 // I-06, I-07, V-09, I-I2, I-I4: R1, drop, create, R2, save C, stream, copies; in this order
@@ -110,6 +113,9 @@ fn a_lost_slot_is_created_again() {
     assert_eq!(steps.get(..expected.len()), Some(&expected[..]), "{steps:?}");
     assert_eq!(script.phase(T), Phase::Ready { handover: at(900) });
     assert!(script.told(|notice| matches!(notice, Notice::Recreating { .. })), "I-04");
+    reached("I-I1");
+    reached("I-I2");
+    reached("I-I4");
 }
 
 // I-F2, I-F6, U-07: a re-creation that was begun is a person's decision once the policy is reject
@@ -121,6 +127,7 @@ fn a_begun_recreation_is_pending_under_reject() {
     script.settle();
     assert_eq!(script.failed(), Some(&FaultKind::RecreationPending));
     assert!(!script.asked(|work| is_save(work) || is_drop(work) || is_create(work)));
+    reached("I-F6");
 }
 
 // I-F3, I-F4: it goes on where it was, without another R1; a slot of the name is dropped first
@@ -144,6 +151,9 @@ fn a_begun_recreation_goes_on() {
         assert_eq!(steps.get(..expected.len()), Some(expected), "{steps:?}");
         assert_eq!(script.phase(T), Phase::Ready { handover: at(900) });
     }
+    reached("I-F2");
+    reached("I-F3");
+    reached("I-F4");
 }
 
 /// Main has written something that the destination only accepted; the monitor finds the slot lost.

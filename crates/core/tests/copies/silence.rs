@@ -7,6 +7,7 @@ use walferry_core::fault::FaultKind;
 use walferry_core::ids::StreamId;
 use walferry_core::notice::Notice;
 use walferry_core::record::{Phase, Policy};
+use walferry_coverage::reached;
 
 use crate::script::{Script, T, transaction};
 
@@ -38,6 +39,7 @@ fn a_silent_main_stream_is_asked_and_then_opened_again() {
     assert!(script.told(is_lost));
     assert!(script.asked(|work| matches!(work, Work::OpenStream { stream: StreamId::Main, .. })));
     assert_eq!(script.pipeline.view().lifecycle, "running");
+    reached("A-F3");
 }
 
 // anything that comes is a sign of life

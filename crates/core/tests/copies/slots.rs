@@ -10,6 +10,7 @@ use walferry_core::names;
 use walferry_core::notice::Notice;
 use walferry_core::record::{Phase, Policy};
 use walferry_core::source::SlotHolder;
+use walferry_coverage::reached;
 
 use crate::script::{Script, T, is_range, slot, source_fault};
 
@@ -207,4 +208,5 @@ fn a_removal_that_fails_is_made_again_by_the_monitor() {
     script.settle();
     script.pass(20);
     assert!(!script.has(is_drop), "it is gone");
+    reached("K-F16");
 }

@@ -10,6 +10,7 @@ use walferry_core::input::Answer;
 use walferry_core::notice::Notice;
 use walferry_core::record::{Phase, Record};
 use walferry_core::source::{CreatedSlot, SlotFacts, SlotHolder};
+use walferry_coverage::reached;
 
 use crate::script::{Script, T, U, at, is_save, slot, source_fault};
 
@@ -86,6 +87,8 @@ fn a_difference_of_the_identity_ends_the_start() {
     });
     script.settle();
     assert_eq!(refused_field(&script), Some("destination"));
+    reached("S-I2");
+    reached("P-F11");
 }
 
 // M-01, M-02, M-07: a slot of the recorded name is ours to replace once nobody holds it
@@ -113,6 +116,7 @@ fn the_slot_of_an_intent_is_replaced_once_it_is_free() {
     assert!(matches!(script.work(drop), Work::DropSlot { slot } if slot == name));
     let create = script.until(is_create);
     assert!(matches!(script.work(create), Work::CreateSlot { slot, .. } if slot == name));
+    reached("M-F2");
 }
 
 // M-02, M-F3: one of another plugin or database is not ours, whatever its name
@@ -137,6 +141,7 @@ fn a_foreign_slot_of_the_recorded_name_is_left() {
         );
         assert!(script.slots.contains_key(&name));
     }
+    reached("M-F3");
 }
 
 // M-05: the answer to a creation must name what was asked for
@@ -249,6 +254,7 @@ fn a_slow_creation_is_repeated() {
     script.perform(create);
     script.settle();
     assert!(script.record().initial_lsn.is_some());
+    reached("M-F1");
 }
 
 // U-13, T-05, T-09, T-11: the listing of a start decides what stays, what is new and what is gone; a
