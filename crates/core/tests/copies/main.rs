@@ -1,5 +1,5 @@
 //! Copies through the two enums of the boundary: readers, repeated batches, adoption, persistent
-//! copy slots, reports.
+//! copy slots, reports. Also what start-up makes of the main slot and of the source's timeline.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -9,7 +9,13 @@
 )]
 
 mod adopt;
+mod messages;
+mod promotion;
 mod readers;
+mod recreation;
 mod repeated;
 mod script;
+mod silence;
 mod slots;
+mod start;
+mod stop;

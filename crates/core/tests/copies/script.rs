@@ -17,7 +17,7 @@ use walferry_core::schema::TableSchema;
 use walferry_core::schema::{Column, Relation, RelationColumn, ReplicaIdentity, SchemaSupport};
 use walferry_core::source::{
     CreatedSlot, Described, HeapFacts, ListedTable, Listing, MonitorFacts, RangeFacts, ReaderFacts,
-    SchemaFacts, ServerFacts, SlotFacts, SlotReport, SnapshotFacts, SourceSeen,
+    SchemaFacts, ServerFacts, SlotFacts, SlotReport, SnapshotFacts, SourceSeen, TimelineSwitch,
 };
 use walferry_core::time::Instant;
 use walferry_core::{Pipeline, Seed};
@@ -30,6 +30,8 @@ pub(crate) struct Script {
     pub(crate) pipeline: Pipeline<u32>,
     pub(crate) now: Instant,
     pub(crate) working: VecDeque<(OpId, Work<u32>)>,
+    /// Everything that was ever asked for, in order.
+    pub(crate) started: Vec<Work<u32>>,
     pub(crate) cancelled: BTreeSet<OpId>,
     pub(crate) notices: Vec<Notice>,
     pub(crate) confirmed: Vec<(StreamId, Position, bool)>,
@@ -42,6 +44,10 @@ pub(crate) struct Script {
     /// Size of every heap.
     pub(crate) heap: (u64, u32),
     pub(crate) idle_slot_timeout: bool,
+    /// Version of the server, and the timeline it is on.
+    pub(crate) version: u32,
+    pub(crate) timeline: u32,
+    pub(crate) history: Vec<TimelineSwitch>,
     pub(crate) slots: BTreeMap<String, SlotFacts>,
     sessions: BTreeMap<StreamId, Session>,
     rows: BTreeMap<OpId, u64>,
@@ -51,8 +57,8 @@ pub(crate) fn at(lsn: u64) -> Position {
     Position(Lsn(lsn))
 }
 
-pub(crate) fn seen() -> SourceSeen {
-    SourceSeen { system_id: "7".to_owned(), timeline: 1, database: "app".to_owned() }
+fn seen(timeline: u32) -> SourceSeen {
+    SourceSeen { system_id: "7".to_owned(), timeline, database: "app".to_owned() }
 }
 
 pub(crate) fn transient() -> Fault {
@@ -166,6 +172,7 @@ impl Script {
             pipeline,
             now,
             working: VecDeque::new(),
+            started: Vec::new(),
             cancelled: BTreeSet::new(),
             notices: Vec::new(),
             confirmed: Vec::new(),
@@ -175,6 +182,9 @@ impl Script {
             tables: vec![T],
             heap: (8_192, 1),
             idle_slot_timeout: false,
+            version: 180_000,
+            timeline: 1,
+            history: Vec::new(),
             slots,
             sessions: BTreeMap::new(),
             rows: BTreeMap::new(),
@@ -190,6 +200,7 @@ impl Script {
                     if let Work::OpenStream { stream, session, .. } = &work {
                         self.sessions.insert(*stream, *session);
                     }
+                    self.started.push(work.clone());
                     self.working.push_back((op, work));
                 }
                 Effect::Cancel { op } => {
@@ -273,6 +284,11 @@ impl Script {
             Work::DropSlot { slot } => {
                 self.slots.remove(slot);
             }
+            Work::EnableFailover { slot } => {
+                if let Some(facts) = self.slots.get_mut(slot) {
+                    facts.failover = true;
+                }
+            }
             _ => {}
         }
     }
@@ -303,8 +319,8 @@ impl Script {
         };
         match work {
             Work::Identify => Answer::Identified(ServerFacts {
-                seen: seen(),
-                version: 180_000,
+                seen: seen(self.timeline),
+                version: self.version,
                 in_recovery: false,
                 wal_level: "logical".to_owned(),
                 copy_slot_risks: Vec::new(),
@@ -312,7 +328,7 @@ impl Script {
             }),
             Work::ListPublication => Answer::Publication(Some(self.listing())),
             Work::InspectSlot { slot } => Answer::Slot(SlotReport {
-                seen: seen(),
+                seen: seen(self.timeline),
                 slot: self.slots.get(slot).cloned(),
                 wal_end: Lsn(self.head),
                 publication: Some(1),
@@ -323,7 +339,7 @@ impl Script {
             }
             Work::CreateSlot { slot, .. } => Answer::Created(made(slot)),
             Work::ReadBlockers { .. } => Answer::Blockers(Vec::new()),
-            Work::ReadTimelineHistory { .. } => Answer::History(Vec::new()),
+            Work::ReadTimelineHistory { .. } => Answer::History(self.history.clone()),
             Work::DescribeTable { table } => Answer::Described(Some(Described {
                 schema: schema(*table),
                 missing: Vec::new(),
@@ -334,9 +350,9 @@ impl Script {
                 wal_end: Lsn(self.head),
                 slot: self.slots.get(slot).cloned(),
             }),
-            Work::OpenStream { .. } => Answer::Opened(seen()),
+            Work::OpenStream { .. } => Answer::Opened(seen(self.timeline)),
             Work::OpenSnapshot { slot, .. } => {
-                Answer::Snapshot(SnapshotFacts { seen: seen(), slot: made(slot) })
+                Answer::Snapshot(SnapshotFacts { seen: seen(self.timeline), slot: made(slot) })
             }
             Work::OpenReader { table, reader, .. } => Answer::Reader(self.reader(*table, *reader)),
             Work::ReadSchema { table, .. } => {
@@ -390,7 +406,7 @@ impl Script {
             blocks,
         };
         let heaps = if reader == 0 { vec![heap] } else { Vec::new() };
-        ReaderFacts { seen: seen(), published: true, filter: None, heaps }
+        ReaderFacts { seen: seen(self.timeline), published: true, filter: None, heaps }
     }
 
     /// Completes the oldest work, again and again, until work of a kind is in flight.
@@ -418,6 +434,29 @@ impl Script {
         let view = self.pipeline.view();
         let found = view.tables.into_iter().find(|t| t.table == table);
         found.map(|t| t.phase).expect("a table of the record")
+    }
+
+    /// The name of the main slot.
+    pub(crate) fn main_slot(&self) -> String {
+        self.record().identity.slot.clone()
+    }
+
+    /// The record that a crash would find.
+    pub(crate) fn record(&self) -> &Record {
+        self.saved.as_ref().expect("a saved record")
+    }
+
+    /// The kind with which the run failed.
+    pub(crate) fn failed(&self) -> Option<&FaultKind> {
+        match &self.ended {
+            Some(Outcome::Failed { fault, .. }) => Some(&fault.kind),
+            Some(Outcome::Stopped { .. }) | None => None,
+        }
+    }
+
+    /// Whether work of a kind was ever asked for.
+    pub(crate) fn asked(&self, is: impl Fn(&Work<u32>) -> bool) -> bool {
+        self.started.iter().any(is)
     }
 
     /// Whether any notice is of a kind.

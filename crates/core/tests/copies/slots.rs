@@ -10,6 +10,7 @@ use walferry_core::names;
 use walferry_core::notice::Notice;
 use walferry_core::record::{Phase, Policy};
 use walferry_core::source::SlotHolder;
+use walferry_coverage::reached;
 
 use crate::script::{Script, T, is_range, slot, source_fault};
 
@@ -184,4 +185,28 @@ fn a_removal_that_fails_is_left_to_the_next_start() {
     script.slots.insert(name.clone(), slot(&name));
     script.settle();
     assert!(!script.slots.contains_key(&name));
+}
+
+// K-05, G-06: a slot that could not be removed keeps WAL, so it is tried again with each look
+#[test]
+fn a_removal_that_fails_is_made_again_by_the_monitor() {
+    let mut script = Script::new(failover);
+    let close = script.until(is_close);
+    script.perform(close);
+    let name = copy_slot(&script);
+    script.fail(script.find(is_drop)[0], source_fault(FaultKind::Transport));
+    script.settle();
+    assert!(!script.has(is_drop) && script.slots.contains_key(&name));
+    script.pass(10);
+    let drop = script.find(is_drop)[0];
+    assert!(matches!(script.work(drop), Work::DropSlot { slot } if slot == name));
+    script.fail(drop, source_fault(FaultKind::Transport));
+    script.settle();
+    script.pass(10);
+    script.perform(script.find(is_drop)[0]);
+    assert!(!script.slots.contains_key(&name));
+    script.settle();
+    script.pass(20);
+    assert!(!script.has(is_drop), "it is gone");
+    reached("K-F16");
 }
