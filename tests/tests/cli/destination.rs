@@ -345,7 +345,7 @@ fn a_view_has_the_name_of_a_target() {
     assert_snapshot!(world.shown(&finished), @r#"
     exit 5
     error [public.items] table stopped: the destination failed: sqlite file [dir]/copy.db: cannot hold public.items: "items" is a view that walferry did not make; rename or drop it
-    warn [public.items] hint: put sqlite:copy.db right, then start again: it goes on from the checkpoint
+    warn [public.items] hint: once sqlite:copy.db is right, stop the run and have the table copied again: walferry retry --state file:state
     error: the end was reached without 1 of the tables
     cause: public.items
     hint: see why: walferry status --state file:state
