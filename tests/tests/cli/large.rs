@@ -7,8 +7,7 @@ use crate::world::{EAGER, LARGE, LIMIT, TIGHT, World};
 
 /// Touches the beginning, the middle and the end of the table, and makes it longer.
 const ROUND: &str = "
-    INSERT INTO large SELECT coalesce(max(id), 0) + n, md5(n::text) FROM large, generate_series(1, 20) n
-        GROUP BY n;
+    INSERT INTO large SELECT (SELECT max(id) FROM large) + n, md5(n::text) FROM generate_series(1, 20) n;
     UPDATE large SET note = note || 'x' WHERE id % 997 = 3;
     UPDATE large SET id = -id WHERE id % 9973 = 7;
     DELETE FROM large WHERE id % 4999 = 5;";
