@@ -2,6 +2,7 @@
 
 use walferry_core::config::{ConfigError, Limits};
 use walferry_core::fault::{Fault, FaultKind, Origin};
+use walferry_core::policies::Policies;
 use walferry_store::{StoreError, StoreUrlError};
 
 use crate::exit_code::{ExitCode, Signal};
@@ -61,7 +62,7 @@ impl CliError {
     }
 
     pub(crate) fn of_setting(error: &ConfigError) -> Self {
-        let known = Limits::KEYS.join(", ");
+        let known = [Limits::KEYS, Policies::KEYS].concat().join(", ");
         let usage = Self::usage("a setting was refused", error);
         match error {
             ConfigError::UnknownKey { .. } => usage.hint(format!("settings are {known}")),

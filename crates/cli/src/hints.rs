@@ -2,7 +2,7 @@
 //!
 //! Pure. Messages are looked at for advice only; nothing else is ever decided from them.
 
-use walferry_core::fault::{DestinationClass, Fault, FaultKind, Origin, SqlState};
+use walferry_core::fault::{Blame, DestinationClass, Fault, FaultKind, Origin, SqlState};
 
 const OWN_STATE: &str = "or give this pipeline a state of its own with --id or --state";
 
@@ -140,7 +140,11 @@ pub(crate) fn of_fault(fault: &Fault, around: &Surroundings) -> Vec<String> {
             "otherwise this is a bug: please report it with the lines above".to_owned(),
         ],
         FaultKind::Destination { class } | FaultKind::FlushFailed { class } => {
-            of_destination(*class, &says, &around.destination)
+            let of_tables = match fault.blame {
+                Blame::Tables { .. } => true,
+                Blame::Unstated | Blame::Sink => false,
+            };
+            of_destination(*class, of_tables, &says, around)
         }
         FaultKind::StopTimeout => vec![
             "nothing is lost: the next start goes on from the last checkpoint".to_owned(),
@@ -150,6 +154,14 @@ pub(crate) fn of_fault(fault: &Fault, around: &Surroundings) -> Vec<String> {
             vec!["this is a bug: please report it with the log; a new start recovers".to_owned()]
         }
     }
+}
+
+/// Advice for a table that stopped without a failure: its schema is no longer that of its copy.
+pub(crate) fn of_shape(table: &str, around: &Surroundings) -> String {
+    format!(
+        "stop the run and have the table copied again: walferry resync --state {} {table}",
+        around.state
+    )
 }
 
 fn of_save(says: &dyn Fn(&str) -> bool, state: &str) -> Vec<String> {
@@ -364,6 +376,9 @@ fn of_setting(setting: &str, found: &str, around: &Surroundings) -> Vec<String> 
                 .to_owned(),
         ],
         "max_replication_slots" => slots_used_up(),
+        "slot_failover" => {
+            vec!["leave out --set slot_failover=on, or upgrade the server".to_owned()]
+        }
         "sslrootcert" | "sslcert" | "sslkey" => {
             vec![format!("name a file that this user can read: {setting}=FILE in --source")]
         }
@@ -373,9 +388,11 @@ fn of_setting(setting: &str, found: &str, around: &Surroundings) -> Vec<String> 
 
 fn of_destination(
     class: DestinationClass,
+    of_tables: bool,
     says: &dyn Fn(&str) -> bool,
-    place: &str,
+    around: &Surroundings,
 ) -> Vec<String> {
+    let place = around.destination.as_str();
     if says("reader has gone") || says("standard output: an earlier write failed") {
         return vec![
             "the program that reads standard output has ended: start both again; jsonl:PATH needs \
@@ -422,6 +439,17 @@ fn of_destination(
             "another run of this pipeline has taken the destination over: let only one of them run"
                 .to_owned(),
         ],
+        // What stops a table only: the run goes on, and a start alone does not bring it back (Y-09).
+        DestinationClass::Manual if of_tables => vec![format!(
+            "once {place} is right, stop the run and have the table copied again: walferry retry \
+             --state {}",
+            around.state
+        )],
+        DestinationClass::Permanent if of_tables => vec![format!(
+            "trying again does not help; once the source holds no such value, stop the run and have \
+             the table copied again: walferry resync --state {} TABLE",
+            around.state
+        )],
         DestinationClass::Manual | DestinationClass::Permanent => {
             vec![format!("put {place} right, then start again: it goes on from the checkpoint")]
         }

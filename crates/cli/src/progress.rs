@@ -285,9 +285,11 @@ pub(crate) fn line(notice: &Notice, name: &dyn Fn(TableId) -> String) -> Option<
             )),
         ),
         Notice::AdoptGap { table, from, to } => {
-            let since = from.map_or_else(|| "the last one".to_owned(), |from| from.to_string());
-            let text = format!("table adopted as it is: changes since {since} are left out up to");
-            of_table(*table, Line::warn(text).at(*to))
+            let text = match from {
+                Some(from) => format!("changes from {from} to {to} are left out"),
+                None => format!("changes before {to} that its rows lack are left out"),
+            };
+            of_table(*table, Line::warn(format!("table adopted as it is: {text}")).at(*to))
         }
         Notice::SlotLost { kind } => Some(Line::warn(kind.to_string())),
         Notice::Recreating { slot } => {
@@ -309,7 +311,9 @@ pub(crate) fn line(notice: &Notice, name: &dyn Fn(TableId) -> String) -> Option<
         ),
         Notice::SilentRewrite { table, column } => of_table(
             *table,
-            Line::warn(format!("rows may differ in {column} without any event: ALTER TABLE")),
+            Line::warn(format!(
+                "ALTER TABLE may have changed {column} of existing rows, which no event tells"
+            )),
         ),
         Notice::IdentityLost { table } => of_table(
             *table,

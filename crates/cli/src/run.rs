@@ -97,10 +97,13 @@ fn tell(received: Result<Notice, RecvError>, handle: &Handle, around: &Surroundi
                     tracing::warn!("hint: {hint}");
                 }
             }
-            if let Notice::TableErrored { table, fault: Some(fault), retry_in: None, .. } = &notice
-            {
+            if let Notice::TableErrored { table, fault, retry_in: None, .. } = &notice {
                 let table = engine::table_name(handle, *table);
-                for hint in hints::of_fault(fault, around) {
+                let hints = match fault {
+                    Some(fault) => hints::of_fault(fault, around),
+                    None => vec![hints::of_shape(&table, around)],
+                };
+                for hint in hints {
                     tracing::warn!(table, "hint: {hint}");
                 }
             }

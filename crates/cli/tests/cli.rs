@@ -62,7 +62,7 @@ impl World {
 fn help_has_examples_for_each_verb() {
     let world = World::new();
     insta::assert_snapshot!("help", world.walferry(&["--help"]));
-    for verb in ["run", "status", "retry", "resync", "completion", "version"] {
+    for verb in ["run", "recreate", "status", "retry", "resync", "completion", "version"] {
         insta::assert_snapshot!(format!("help_{verb}"), world.walferry(&[verb, "--help"]));
     }
 }
@@ -139,7 +139,7 @@ fn a_refused_setting_names_what_is_allowed() {
     --- stderr
     error: a setting was refused
     cause: unknown setting batch_byte, did you mean batch_bytes?
-    hint: settings are slot_prefix, copy_concurrency, batch_ms, batch_events, batch_bytes, memory_bytes, frame_bytes, feedback_ms, source_silence_ms, idle_checkpoint_ms, idle_checkpoint_bytes, flush_batches, flush_ms, retries_max, retry_ms, retry_ms_max, connect_ms, query_ms, slot_creation_ms, slot_busy_ms, destination_ms, store_ms, stop_ms
+    hint: settings are slot_prefix, copy_concurrency, copy_connections_per_table, batch_ms, batch_events, batch_bytes, memory_bytes, frame_bytes, feedback_ms, source_silence_ms, idle_checkpoint_ms, idle_checkpoint_bytes, flush_batches, flush_ms, fence_bytes, fence_ms, fence_ms_max, horizon_step_bytes, listing_ms, heartbeat_ms, main_retries_max, quarantines_per_hour, retries_max, retry_ms, retry_ms_max, connect_ms, query_ms, slot_creation_ms, slot_busy_ms, destination_ms, store_ms, stop_ms, slot_failover, slot_loss, promotion_loss, membership_change, silent_rewrite, copy
     ");
     insta::assert_snapshot!(world.run(&["--set", "batch_ms=-1"]), @r"
     exit 2

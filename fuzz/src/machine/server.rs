@@ -7,7 +7,7 @@ use walferry_core::batch::Durability;
 use walferry_core::effect::Work;
 use walferry_core::event::{Event, RowKind, TruncateFlags};
 use walferry_core::fault::{Fault, FaultKind, Origin, SqlState};
-use walferry_core::ids::{Session, StreamId, TableId};
+use walferry_core::ids::{Attempt, Session, StreamId, TableId};
 use walferry_core::input::Answer;
 use walferry_core::lsn::{CommitLsn, Lsn, Position};
 use walferry_core::names;
@@ -133,6 +133,12 @@ impl Server {
         (sender.session, Event::Keepalive { wal_end: sender.sent, reply })
     }
 
+    fn close_copy(&mut self, table: TableId, attempt: Attempt) {
+        self.senders.remove(&StreamId::Copy(table));
+        let copies = format!("_{attempt}");
+        self.slots.retain(|name, slot| !(slot.temporary && name.ends_with(&copies)));
+    }
+
     /// Work takes effect.
     pub(super) fn perform(
         &mut self,
@@ -189,9 +195,7 @@ impl Server {
                 Answer::Done
             }
             Work::CloseCopy { table, attempt } => {
-                self.senders.remove(&StreamId::Copy(*table));
-                let copies = format!("_{attempt}");
-                self.slots.retain(|name, slot| !(slot.temporary && name.ends_with(&copies)));
+                self.close_copy(*table, *attempt);
                 Answer::Done
             }
             Work::DropSlot { slot } => {

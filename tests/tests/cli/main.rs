@@ -6,10 +6,17 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test suite")]
 
+mod adopt;
 mod connect;
 mod destination;
+mod failover;
+mod large;
+mod membership;
+mod outage;
 mod output;
+mod poison;
 mod rights;
+mod schema;
 mod server;
 mod shown;
 mod slot;
@@ -17,5 +24,6 @@ mod state;
 mod status;
 mod stop;
 mod tables;
+mod transaction;
 mod usage;
 mod world;

@@ -7,7 +7,7 @@ use walferry_tests::process::Finished;
 use walferry_tests::wait::wait_until;
 
 use crate::shown::shown;
-use crate::world::{LIMIT, World};
+use crate::world::{LARGE, LIMIT, TIGHT, World};
 
 /// As shown, without sizes, which depend on the server's own writing.
 fn told(world: &World, finished: &Finished) -> String {
@@ -144,13 +144,9 @@ fn as_json_has_the_documented_fields() {
 #[test]
 fn while_a_table_is_being_copied() {
     let world = World::new();
-    world.sql(
-        "CREATE TABLE large (id int PRIMARY KEY, note text);
-         INSERT INTO large SELECT n, repeat(md5(n::text), 10) FROM generate_series(1, 150000) n;
-         CREATE TABLE later (id int PRIMARY KEY);
-         ALTER PUBLICATION app ADD TABLE large, later",
-    );
-    let mut running = world.call().more(&["--set", "copy_concurrency=1"]).spawn();
+    world.sql(LARGE);
+    world.sql("CREATE TABLE later (id int PRIMARY KEY); ALTER PUBLICATION app ADD TABLE later");
+    let mut running = world.call().more(&TIGHT).more(&["--set", "copy_concurrency=1"]).spawn();
     let mut words = std::collections::BTreeSet::new();
     wait_until(LIMIT, "the large table to be copied and the others to wait", || {
         assert!(!running.has_ended(), "it ended: {}", running.stderr());

@@ -53,6 +53,7 @@ fn without_a_key_and_an_identity_the_source_takes_inserts_only() {
     assert_snapshot!(world.shown(&finished), @r"
     exit 5
     error [public.notes] table stopped: the stream announces (who type 25 key, what type 25 key) but the table was copied as (who type 25, what type 25): the destination cannot follow schema changes, resync the table
+    warn [public.notes] hint: stop the run and have the table copied again: walferry resync --state file:state public.notes
     error: the end was reached without 1 of the tables
     cause: public.notes
     hint: see why: walferry status --state file:state
@@ -84,6 +85,7 @@ fn a_column_that_is_added_stops_its_table_with_both_shapes() {
     assert_snapshot!(world.shown(&finished), @r"
     exit 5
     error [public.items] table stopped: the stream announces (id type 23 key, note type 25, extra type 23) but the table was copied as (id type 23 key, note type 25): the destination cannot follow schema changes, resync the table
+    warn [public.items] hint: stop the run and have the table copied again: walferry resync --state file:state public.items
     error: the end was reached without 1 of the tables
     cause: public.items
     hint: see why: walferry status --state file:state

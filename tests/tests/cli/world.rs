@@ -29,6 +29,9 @@ const FIRST_START: Duration = Duration::from_secs(10);
 /// A table is ready once a checkpoint has passed its handover; on an idle source that takes as long.
 pub(crate) const EAGER: [&str; 2] = ["--set", "idle_checkpoint_ms=100"];
 
+/// Few rows are held here, so that most of a large copy waits at the server.
+pub(crate) const TIGHT: [&str; 2] = ["--set", "memory_bytes=33554432"];
+
 const SCHEMA: &str = "
     CREATE TABLE orders (id int PRIMARY KEY, note text);
     CREATE TABLE items (id int PRIMARY KEY, note text);
@@ -37,6 +40,12 @@ const SCHEMA: &str = "
     CREATE PUBLICATION app FOR TABLE orders, items;
     CREATE ROLE ferry LOGIN REPLICATION;
     GRANT SELECT ON ALL TABLES IN SCHEMA public TO ferry;";
+
+/// A third table, large enough that its copy is still under way when somebody looks.
+pub(crate) const LARGE: &str = "
+    CREATE TABLE large (id int PRIMARY KEY, note text);
+    INSERT INTO large SELECT n, repeat(md5(n::text), 15) FROM generate_series(1, 200000) n;
+    ALTER PUBLICATION app ADD TABLE large;";
 
 /// A server with two published tables, and a directory for state and destination.
 pub(crate) struct World {
@@ -167,6 +176,15 @@ impl World {
         sorted(rows.unwrap().map(Result::unwrap).collect())
     }
 
+    /// Waits until a row, as [`World::rows`] prints it, is in a table of a SQLite file. The stream
+    /// is in order, so what was committed before it is there as well.
+    #[track_caller]
+    pub(crate) fn wait_for_row(&self, file: &str, table: &str, row: &str) {
+        wait_until(LIMIT, &format!("{row} in {table}"), || {
+            self.rows(file, table).iter().any(|found| found == row)
+        });
+    }
+
     /// What a user sees of a run that has ended.
     pub(crate) fn shown(&self, finished: &Finished) -> String {
         shown(finished, &self.stand_ins())
@@ -194,6 +212,17 @@ impl World {
             let status = self.status(state);
             let tables = status["tables"].as_array().expect("a list of tables");
             !tables.is_empty() && tables.iter().all(|table| table["phase"] == "ready")
+        });
+    }
+
+    /// Waits until rows of [`LARGE`] are being read; with [`TIGHT`] that takes a while.
+    #[track_caller]
+    pub(crate) fn wait_for_large_copy(&self, running: &mut Running) {
+        wait_until(LIMIT, "the copy of the large table to have rows", || {
+            assert!(!running.has_ended(), "it ended: {}", running.stderr());
+            let reading =
+                "SELECT count(*) FROM pg_stat_progress_copy WHERE tuples_processed > 1000";
+            self.sql(reading) != "0"
         });
     }
 

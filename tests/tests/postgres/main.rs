@@ -10,6 +10,7 @@ mod facts_slots;
 mod facts_snapshots;
 mod ferry;
 mod harness;
+mod heartbeat;
 mod insert_unchanged;
 mod pipeline_sqlite;
 mod proxy;

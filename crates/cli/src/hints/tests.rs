@@ -1,5 +1,6 @@
 use core::time::Duration;
 
+use walferry_core::ids::TableId;
 use walferry_core::lsn::{Lsn, Position};
 
 use super::*;
@@ -67,6 +68,7 @@ fn failures_of_the_connection_name_the_check() {
 #[test]
 fn refusals_of_the_server_name_the_statement() {
     let source = |kind, message, expected| check(Origin::Source, kind, message, expected);
+    source(setting("slot_failover", "on"), "", "upgrade the server");
     source(setting("wal_level", "replica"), "", "ALTER SYSTEM SET wal_level = logical;");
     source(
         server(b"55000"),
@@ -139,7 +141,7 @@ fn findings_about_slot_and_identity_say_what_is_lost() {
         "WHERE slot_name = 'walferry_1';",
     );
     source(FaultKind::CheckpointAhead { found, checkpoint }, "restored");
-    source(FaultKind::RecreationPending, "copied anew");
+    source(FaultKind::RecreationPending, "copy every table anew");
     source(
         FaultKind::HorizonBeyondFork { horizon: Some(checkpoint), fork: checkpoint },
         "promoted server never had",
@@ -185,6 +187,15 @@ fn failures_of_the_destination_name_the_way_out() {
     sink(manual(), "database or disk is full", "free space");
     sink(manual(), "its folder does not exist", "create it");
     sink(manual(), "no such column", "put sqlite:shop.db right");
+    // What stops one table needs a person's word after the cause is gone (Y-09).
+    let of_a_table = |class| {
+        let tables = vec![TableId(7)];
+        let mut fault = Fault::new(Origin::Destination, FaultKind::Destination { class }, "no");
+        fault.blame = Blame::Tables { tables, no_effect_on_others: true };
+        of_fault(&fault, &around()).join("; ")
+    };
+    assert!(of_a_table(DestinationClass::Manual).contains("walferry retry --state"));
+    assert!(of_a_table(DestinationClass::Permanent).contains("walferry resync --state"));
     let transient = DestinationClass::Transient { retry_after: None };
     sink(FaultKind::FlushFailed { class: transient }, "", "see whether sqlite:shop.db works");
     let fenced = DestinationClass::Fenced;

@@ -25,6 +25,9 @@ pub(super) struct Adoptions {
     first: BTreeSet<TableId>,
     /// Up to where the rows of a table that left main were exact.
     exact_to: BTreeMap<TableId, Position>,
+    /// Begun before, and main has not owned them since the main slot was made: nobody knows up to
+    /// where their rows are exact.
+    doubtful: BTreeSet<TableId>,
 }
 
 impl Adoptions {
@@ -36,11 +39,14 @@ impl Adoptions {
 
 impl<R> Pipeline<R> {
     /// K-01: the mode of a new attempt.
-    pub(super) fn copy_mode(&self, table: TableId, previous: Option<Attempt>) -> CopyMode {
+    pub(super) fn copy_mode(&mut self, table: TableId, previous: Option<Attempt>) -> CopyMode {
         if self.is_adopted(table) {
             // Only what was handed over has events at the sink, and none from before a re-creation.
-            let previous = self.ledger.table(table).and_then(|entry| entry.handed_over);
-            CopyMode::Adopt { previous }
+            let handed_over = self.ledger.table(table).and_then(|entry| entry.handed_over);
+            if previous.is_some() && handed_over.is_none() {
+                self.adoptions.doubtful.insert(table);
+            }
+            CopyMode::Adopt { previous: handed_over }
         } else {
             previous.map_or(CopyMode::Fresh, |previous| CopyMode::Recopy { previous })
         }
@@ -120,8 +126,9 @@ impl<R> Pipeline<R> {
         self.hand_over(run, to);
         self.adoptions.settled(table);
         let from = self.adoptions.exact_to.remove(&table);
+        let doubtful = self.adoptions.doubtful.remove(&table);
         let initial = self.ledger.record().initial_lsn.unwrap_or_default();
-        if from.is_some() || to > initial {
+        if from.is_some() || doubtful || to > initial {
             self.report(Notice::AdoptGap { table, from, to });
         }
     }

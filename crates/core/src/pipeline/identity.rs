@@ -62,8 +62,8 @@ impl<R> Pipeline<R> {
             let major = (facts.version / 10_000).to_string();
             return refuse(
                 "slot_failover",
-                "off before PostgreSQL 17",
-                &format!("on with {major}"),
+                &format!("off: PostgreSQL {major} keeps no slots on standbys, 17 and newer do"),
+                "on",
             );
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Tables taken over as they are (K-18).
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use walferry_core::batch::CopyMode;
 use walferry_core::config::Config;
@@ -145,7 +146,7 @@ fn adoptions_of_the_start_go_before_copies() {
 }
 
 // K-18, DS-05: `begin_copy` names the attempt of the last handover. One that died before has no
-// watermark worth keeping; the checkpoint has not moved, so there is no gap
+// watermark worth keeping. What happened before it is not known any more, so a gap is told of.
 #[test]
 fn a_crash_in_the_adoption_repeats_it_with_what_was_handed_over() {
     let mode_of_next = |record: Option<Record>| {
@@ -160,12 +161,29 @@ fn a_crash_in_the_adoption_repeats_it_with_what_was_handed_over() {
     assert_eq!((start.attempt, start.mode), (Attempt(2), CopyMode::Adopt { previous: None }));
     script.settle();
     assert_eq!(script.phase(T), Phase::Ready { handover: at(100) });
-    assert_eq!(gaps(&script), []);
+    assert_eq!(gaps(&script), [Notice::AdoptGap { table: T, from: None, to: at(100) }]);
     script.input(Input::Request(Request::Resync(T)));
     script.until(is_begin);
     let (_, start) = mode_of_next(script.saved);
     let previous = Some(Attempt(2));
     assert_eq!((start.attempt, start.mode), (Attempt(4), CopyMode::Adopt { previous }));
+}
+
+// K-18, I-06: changes between the old slot and the new one are in no stream. The record has forgotten
+// the handover, so that only the end of the gap is known.
+#[test]
+fn after_a_recreation_the_gap_is_told() {
+    let mut script = Script::new(adopting);
+    script.settle();
+    let mut record = script.saved.clone().expect("saved");
+    for entry in Arc::make_mut(&mut record.tables).values_mut() {
+        let entry = Arc::make_mut(entry);
+        (entry.phase, entry.schema, entry.handed_over) = (Phase::Pending, None, None);
+    }
+    let mut script = Script::resumed(Some(record), adopting);
+    script.settle();
+    assert_eq!(script.phase(T), Phase::Ready { handover: at(100) });
+    assert_eq!(gaps(&script), [Notice::AdoptGap { table: T, from: None, to: at(100) }]);
 }
 
 // K-18: a table found at a later start may have changes below the checkpoint
@@ -194,7 +212,7 @@ fn the_gap_of_a_table_that_left_main_has_both_positions() {
     script.settle();
     // Another shape than adopted: the table stops.
     let Event::Relation(mut other) = relation(T) else { panic!("relation") };
-    std::sync::Arc::make_mut(&mut other).columns.pop();
+    Arc::make_mut(&mut other).columns.pop();
     let mut events = transaction(300, T);
     events[1] = Event::Relation(other);
     script.deliver(StreamId::Main, events);

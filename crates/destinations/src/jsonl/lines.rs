@@ -68,17 +68,8 @@ pub(super) fn copy_begin(out: &mut Vec<u8>, start: &CopyStart) -> Result<(), Des
         CopyMode::Adopt { previous: Some(previous) } => put!(out, ",\"previous\":{previous}"),
         CopyMode::Adopt { previous: None } => out.extend_from_slice(b",\"previous\":null"),
     }
-    out.extend_from_slice(b",\"columns\":[");
-    for (index, column) in start.schema.columns.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        out.extend_from_slice(b"{\"name\":");
-        value::quoted(out, &column.name);
-        let key = shape.keyed && column.key;
-        put!(out, ",\"type_oid\":{},\"key\":{key}}}", column.type_oid);
-    }
-    out.extend_from_slice(b"]}\n");
+    shape.listed(out, &start.schema);
+    out.extend_from_slice(b"}\n");
     Ok(())
 }
 
@@ -160,14 +151,8 @@ pub(super) fn changes(
                 let ((of, shape), current) = place(*table)?;
                 if *current {
                     shape.start(out, "schema", key);
-                    out.extend_from_slice(b",\"columns\":[");
-                    for (number, column) in of.schema.columns.iter().enumerate() {
-                        let separator = if number == 0 { "" } else { "," };
-                        put!(out, "{separator}{{\"name\":");
-                        value::quoted(out, &column.name);
-                        put!(out, ",\"type_oid\":{},\"key\":{}}}", column.type_oid, column.key);
-                    }
-                    out.extend_from_slice(b"]}\n");
+                    shape.listed(out, &of.schema);
+                    out.extend_from_slice(b"}\n");
                 }
             }
             ChangeBody::Message { lsn, prefix, content } => {
@@ -267,6 +252,21 @@ impl Shape {
         put!(out, "{{\"op\":\"{op}\",");
         out.extend_from_slice(&self.head);
         put!(out, ",\"lsn\":\"{commit}\",\"ordinal\":{ordinal},\"time\":\"{time}\"");
+    }
+
+    /// The columns with their types, and which of them find a row.
+    fn listed(&self, out: &mut Vec<u8>, schema: &TableSchema) {
+        out.extend_from_slice(b",\"columns\":[");
+        for (index, column) in schema.columns.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(b"{\"name\":");
+            value::quoted(out, &column.name);
+            let key = self.keyed && column.key;
+            put!(out, ",\"type_oid\":{},\"key\":{key}}}", column.type_oid);
+        }
+        out.push(b']');
     }
 
     /// An object of the columns that `which` takes; what did not change is taken from `old` or left

@@ -10,6 +10,7 @@
 //! | `adopt` | `schema`, `table`, `oid`, `attempt`, `previous`, `columns`: as in `copy_begin` |
 //! | `insert`, `update`, `delete` | `schema`, `table`, `oid`, `attempt`, `lsn`, `ordinal`, `time`, `key`, `before`, `after`, `unchanged` |
 //! | `truncate` | `schema`, `table`, `oid`, `attempt`, `lsn`, `ordinal`, `time`, `cascade`, `restart_identity` |
+//! | `schema` | `schema`, `table`, `oid`, `attempt`, `lsn`, `ordinal`, `time`, `columns`: the shape of the table's rows from here on |
 //! | `message` | `lsn`, `time`, `message_lsn`, `prefix`, `content` (or `content_hex`, if it is not UTF-8) |
 //!
 //! `key` holds the columns of the replica identity and finds the row as it was before the change,
@@ -19,7 +20,8 @@
 //! did not change.
 //!
 //! **Replays.** After a crash lines come again. A reader drops what it has seen: a change by
-//! (`oid`, `lsn`, `ordinal`), a copied row by (`oid`, `attempt`, `sequence`, `row`). A
+//! (`oid`, `lsn`, `ordinal`), a copied row by (`oid`, `attempt`, `sequence`, `row`). A `schema` line
+//! bears the key of the change it stands before, and is not that change. A
 //! `copy_begin` makes everything before it of the same `oid` void, as does a higher `attempt`;
 //! behind an `adopt`, which begins an attempt without a copy, what was valid before stays so.
 //!

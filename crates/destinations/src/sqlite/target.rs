@@ -92,29 +92,7 @@ impl Session<'_> {
             let stale_target = known.map(|known| known.target).filter(|_| !ours);
             self.replace(start.table, layout, &name, ours, stale_target)
         };
-        prepared.map_err(|error| match error {
-            Refusal::Sql(error) => {
-                let doing = format!("prepare the table of {name}");
-                classify::error(self.file, &doing, error).on_table(start.table)
-            }
-            Refusal::NotEmpty => self.not_empty(start.table, layout, &name),
-            Refusal::Lacks { column } => {
-                let target = quote(&layout.target);
-                let problem = format!(
-                    "cannot adopt {name}: {target} has no column {column}; add it, or let the table \
-                     be copied (setting copy)"
-                );
-                self.on_table(MANUAL, start.table, &problem)
-            }
-            Refusal::Taken { kind } => {
-                let target = quote(&layout.target);
-                let problem = format!(
-                    "cannot hold {name}: {target} is a {kind} that walferry did not make; rename \
-                     or drop it"
-                );
-                self.on_table(MANUAL, start.table, &problem)
-            }
-        })?;
+        prepared.map_err(|refusal| self.refused(refusal, start.table, layout, &name))?;
         let state = TableState {
             table: start.table,
             source: name.clone(),
@@ -138,6 +116,37 @@ impl Session<'_> {
                 .on_table(start.table)
         })?;
         Ok((state, replaced))
+    }
+
+    fn refused(
+        &self,
+        refusal: Refusal,
+        table: TableId,
+        layout: &Layout,
+        name: &str,
+    ) -> DestinationError {
+        let target = quote(&layout.target);
+        match refusal {
+            Refusal::Sql(error) => {
+                let doing = format!("prepare the table of {name}");
+                classify::error(self.file, &doing, error).on_table(table)
+            }
+            Refusal::NotEmpty => self.not_empty(table, layout, name),
+            Refusal::Lacks { column } => {
+                let problem = format!(
+                    "cannot adopt {name}: {target} has no column {column}; add it, or let the table \
+                     be copied (setting copy)"
+                );
+                self.on_table(MANUAL, table, &problem)
+            }
+            Refusal::Taken { kind } => {
+                let problem = format!(
+                    "cannot hold {name}: {target} is a {kind} that walferry did not make; rename \
+                     or drop it"
+                );
+                self.on_table(MANUAL, table, &problem)
+            }
+        }
     }
 
     /// Another source table whose rows lie in `target`.
