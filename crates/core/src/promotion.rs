@@ -57,6 +57,9 @@ pub(crate) fn follow(record: &mut Record, timeline: u32, fork: Position) {
             let entry = Arc::make_mut(entry);
             entry.phase = Phase::Pending;
             entry.schema = None;
+            // Its private replay may have written events from beyond the fork, so a watermark that an
+            // adoption would keep may hide events of the new timeline (K-18).
+            entry.handed_over = None;
         }
     }
 }

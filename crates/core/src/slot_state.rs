@@ -26,6 +26,14 @@ pub(crate) fn inspect(
     if let Some(kind) = foreign(slot, database) {
         return SlotState::Unusable(kind);
     }
+    if slot.temporary {
+        return SlotState::Unusable(FaultKind::SlotForeign {
+            slot: slot_name(),
+            field: "kind",
+            expected: "persistent".to_owned(),
+            found: "temporary".to_owned(),
+        });
+    }
     if let Some(reason) = invalidation(slot) {
         return SlotState::Unusable(FaultKind::SlotInvalidated { slot: slot_name(), reason });
     }
@@ -152,6 +160,7 @@ mod tests {
         assert!(foreign(|s| s.plugin = "wal2json".to_owned()));
         assert!(foreign(|s| s.database = "other".to_owned()));
         assert!(foreign(|s| s.logical = false));
+        assert!(foreign(|s| s.temporary = true));
         let missing = inspect("s", "app", None, Position(Lsn(1)));
         assert!(matches!(missing, SlotState::Unusable(FaultKind::SlotMissing { .. })));
     }

@@ -75,6 +75,11 @@ impl Timers {
         self.0.clear();
     }
 
+    /// Copies end by themselves, and some of them by the clock.
+    pub(crate) fn clear_all_but_copies(&mut self) {
+        self.0.retain(|other, _| matches!(other, Wakeup::Copy(_)));
+    }
+
     pub(crate) fn clear_all_but(&mut self, timer: Wakeup) {
         self.0.retain(|&other, _| other == timer);
     }

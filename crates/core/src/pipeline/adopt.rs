@@ -100,6 +100,17 @@ impl<R> Pipeline<R> {
         }
     }
 
+    /// All of them leave main at once: the main slot was created again.
+    pub(super) fn note_exact_tables(&mut self) {
+        let record = self.ledger.record();
+        let to = record.checkpoint.unwrap_or_default();
+        let handed_over =
+            record.tables.iter().filter(|(_, entry)| entry.phase.handover().is_some());
+        for table in handed_over.map(|(&table, _)| table).collect::<Vec<_>>() {
+            self.note_exact(table, to);
+        }
+    }
+
     pub(super) fn describe_adopted(&mut self, run: &mut CopyRun<R>) {
         run.step = Step::Preparing;
         let budget = Some(self.config.limits.query_ms);

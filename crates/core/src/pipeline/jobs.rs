@@ -10,6 +10,7 @@ use crate::notice::Notice;
 use crate::record::{Phase, Policy};
 use crate::retry::{self, Decision, Place};
 
+use super::main_retry::least_delay;
 use super::source_fault;
 
 impl<R> Pipeline<R> {
@@ -124,7 +125,9 @@ impl<R> Pipeline<R> {
     ) {
         let table = run.table;
         self.ledger.edit_table(table, |entry| entry.phase = Phase::errored(&reason, policy));
-        let retry_in = if policy == Policy::Timed { self.wait_for_retry(table) } else { None };
+        let asked = fault.as_ref().and_then(|fault| least_delay(&fault.kind)).unwrap_or_default();
+        let timed = policy == Policy::Timed;
+        let retry_in = if timed { self.wait_for_retry(table, asked) } else { None };
         self.adoptions.settled(table);
         self.report(Notice::TableErrored { table, reason, policy, retry_in, fault });
         self.cancel_attempt(run);

@@ -69,7 +69,7 @@ impl<R> Pipeline<R> {
         self.life = Life::Leaving(Leaving);
         self.interrupt_main();
         self.cancel_side_work();
-        self.timers.clear_all();
+        self.timers.clear_all_but_copies();
         self.close_main();
         self.main.queue.clear();
         self.main_lane.drop_waiting();

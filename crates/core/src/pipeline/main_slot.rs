@@ -51,6 +51,10 @@ impl<R> Pipeline<R> {
         let mut busy = None;
         for slot in ours {
             if slot_state::foreign(&slot, &database).is_some() {
+                if self.busy_since.is_some() {
+                    // Said at the first look; this one is for a slot that is busy.
+                    continue;
+                }
                 self.report(Notice::ForeignSlotLeft { slot: slot.name });
             } else if slot.active.is_some() {
                 busy = Some(slot);
@@ -116,6 +120,7 @@ impl<R> Pipeline<R> {
         self.report(Notice::MainSlotCreated { slot: created.slot, initial });
         self.horizon_offered = policies.slot_failover.then_some(initial);
         if again {
+            self.note_exact_tables();
             self.ledger.edit_all(|record| recreation::finish(record, initial, &policies));
             self.save_in_startup(StartupSave::Recreated);
         } else {

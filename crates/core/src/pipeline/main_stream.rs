@@ -53,8 +53,20 @@ impl<R> Pipeline<R> {
             return;
         }
         self.main.open = false;
+        self.main_lost(fault);
+    }
+
+    /// the session still lives at the server, so whoever opens the stream again closes it first.
+    pub(super) fn main_silent(&mut self, session: Session, fault: Fault) {
+        if session == self.main.session {
+            self.main_lost(fault);
+        }
+    }
+
+    fn main_lost(&mut self, fault: Fault) {
         match self.life {
             Life::Running if matches!(fault.kind, FaultKind::Server { .. }) => {
+                self.main.open = false;
                 let slot = self.main_slot();
                 let budget = Some(self.config.limits.query_ms);
                 self.start(Purpose::NameCause(fault), budget, Work::InspectSlot { slot });
@@ -71,6 +83,13 @@ impl<R> Pipeline<R> {
         }
     }
 
+    /// The stream was lost while the destination started.
+    pub(super) fn settle_early_loss(&mut self) {
+        if let Some(fault) = self.lost_early.take() {
+            self.main_lost(fault);
+        }
+    }
+
     pub(super) fn cause_named(&mut self, original: Fault, result: Result<Answer, Fault>) {
         if !self.life.is_running() {
             return;
@@ -79,10 +98,15 @@ impl<R> Pipeline<R> {
         // if it exists again by now (PG-24).
         let undecodable = original.kind == FaultKind::Server { code: UNDEFINED_OBJECT };
         let found = match result {
-            Ok(Answer::Slot(report)) if report.publication.is_none() || undecodable => {
-                Some(FaultKind::PublicationMissing { name: self.config.publication.clone() })
+            Ok(Answer::Slot(report)) => {
+                let name = self.config.publication.clone();
+                let missing = FaultKind::PublicationMissing { name };
+                match self.judge_slot(&report) {
+                    _ if report.publication.is_none() => Some(missing),
+                    Err(fault) => Some(fault.kind),
+                    Ok(()) => undecodable.then_some(missing),
+                }
             }
-            Ok(Answer::Slot(report)) => self.judge_slot(&report).err().map(|fault| fault.kind),
             Ok(_) | Err(_) => None,
         };
         let fault = match found {

@@ -50,7 +50,7 @@ use crate::config::{Config, ConfigError, Until};
 use crate::effect::{Effect, Work};
 use crate::fault::{Fault, FaultKind, Origin};
 use crate::ids::{Attempt, Epoch, OpId, Session, StreamId, TableId};
-use crate::input::{Answer, Input};
+use crate::input::{Answer, Input, Request};
 use crate::lane::LaneState;
 use crate::ledger::{Ledger, Version};
 use crate::lsn::{Lsn, Position};
@@ -201,6 +201,8 @@ pub struct Pipeline<R> {
     copies: BTreeMap<TableId, CopyRun<R>>,
     /// How often in a row the rewrite guard ended an attempt (K-27).
     guard_repeats: BTreeMap<TableId, u32>,
+    /// Requests about tables that wait for the run to be Running (Y-09).
+    waiting_requests: Vec<(Request, TableId)>,
     adoptions: Adoptions,
     /// Tables whose persistent copy slot could not be removed (K-05).
     left_slots: BTreeSet<TableId>,
@@ -280,6 +282,7 @@ impl<R> Pipeline<R> {
             jobs: VecDeque::new(),
             copies: BTreeMap::new(),
             guard_repeats: BTreeMap::new(),
+            waiting_requests: Vec::new(),
             adoptions: Adoptions::default(),
             left_slots: BTreeSet::new(),
             idle_slot_timeout: false,

@@ -44,12 +44,11 @@ impl<R> Pipeline<R> {
         self.main_lane.write_failed(self.copy_batch, self.now);
         self.strip_main_lane();
         if self.gives_up_main_lane() {
-            // What was offered is sent again; only what no repetition heals ends the run.
+            // What was offered is sent again; only what no repetition heals counts.
             self.main_lane.drop_waiting();
-            if retry::decide_fault(&fault, Place::Main) != Decision::Repeat {
-                self.fail_run(ACTION, fault);
+            if retry::decide_fault(&fault, Place::Main) == Decision::Repeat {
+                return;
             }
-            return;
         }
         match retry::decide_fault(&fault, Place::Main) {
             Decision::Repeat => match self.main_retry_in(fault) {

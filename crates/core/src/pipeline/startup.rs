@@ -358,13 +358,14 @@ impl<R> Pipeline<R> {
         self.begin_adoptions();
         let (epoch, from) = (self.epoch(), self.main.started_at);
         self.report(Notice::Streaming { epoch, from });
+        self.answer_waiting_requests();
         if core::mem::take(&mut self.listing_is_stale) {
             self.request_listing();
         }
         if self.recreate_wanted {
             self.leave();
-        } else if let Some(fault) = self.lost_early.take() {
-            self.main_failed("reading the main stream", fault);
+        } else {
+            self.settle_early_loss();
         }
     }
 }

@@ -68,6 +68,7 @@ impl<R> Pipeline<R> {
         self.timers.clear(Wakeup::Heartbeat);
         self.timers.clear(Wakeup::Distance);
         self.interrupt_holds();
+        self.answer_waiting_requests();
         self.timers.set(Wakeup::StopBudget, self.now.after(budget));
         self.report(Notice::Stopping { budget });
         self.cancel_side_work();

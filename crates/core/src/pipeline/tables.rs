@@ -4,14 +4,14 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Pipeline;
-use crate::fault::Fault;
+use super::{Pipeline, source_fault};
+use crate::fault::{Fault, FaultKind};
 use crate::ids::TableId;
 use crate::lsn::Position;
 use crate::notice::Notice;
 use crate::policies::Doubt;
 use crate::projection::Owned;
-use crate::record::{Phase, Policy, Stamp, TableEntry, Tombstone};
+use crate::record::{Phase, Policy, Stamp, TABLES_MAX, TableEntry, Tombstone};
 use crate::requests;
 use crate::retry;
 use crate::source::{ListedTable, Listing};
@@ -97,6 +97,12 @@ impl<R> Pipeline<R> {
             .filter(|(table, _)| !listed.contains(table))
             .map(|(&table, entry)| (table, Arc::clone(entry)))
             .collect();
+        if record.tombstones.len() + gone.len() > TABLES_MAX {
+            let message = format!("{} tables have left the publication at once", gone.len());
+            let kind = FaultKind::Limit { name: "65,536 tombstones" };
+            self.fail_run("listing the publication", source_fault(kind, message));
+            return;
+        }
         for (table, entry) in gone {
             self.withdraw(table);
             let name = entry.name.clone();
@@ -177,7 +183,7 @@ impl<R> Pipeline<R> {
 
     /// Y-08: a timed table waits its delay anew at every start. After deaths the delay grows with
     /// the deaths that were too many, after failures with the tries.
-    pub(super) fn wait_for_retry(&mut self, table: TableId) -> Option<Duration> {
+    pub(super) fn wait_for_retry(&mut self, table: TableId, least: Duration) -> Option<Duration> {
         let entry = self.ledger.table(table)?;
         let too_many = u64::from(entry.deaths).saturating_sub(self.config.limits.retries_max);
         let n = match u32::try_from(too_many) {
@@ -186,6 +192,7 @@ impl<R> Pipeline<R> {
             Err(_) => u32::MAX,
         };
         let delay = retry::delay(&self.config.limits, self.seed.random(), table.0, n);
+        let delay = delay.max(least);
         self.timers.set(Wakeup::Retry(table), self.now.after(delay));
         Some(delay)
     }
@@ -197,7 +204,7 @@ impl<R> Pipeline<R> {
             .map(|(&table, _)| table)
             .collect();
         for table in timed {
-            self.wait_for_retry(table);
+            self.wait_for_retry(table, Duration::ZERO);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Runs that end by themselves (L-08), and who else waits for a keepalive of main.
 
+use core::time::Duration;
+
 use super::{Pipeline, Purpose};
 use crate::config::{UNTIL_POLL, Until};
 use crate::effect::Work;
@@ -97,6 +99,8 @@ impl<R> Pipeline<R> {
                 let task = "position of the server";
                 self.report(Notice::SideTaskFailed { task, fault });
                 self.until = UntilState::Failed;
+                let delay = Duration::from_millis(self.config.limits.retry_ms);
+                self.timers.set(Wakeup::Until, self.now.after(delay));
                 Ok(())
             }
         }

@@ -49,7 +49,9 @@ impl Source {
     /// The standby takes over; what it had not replayed is gone. Where the timelines part.
     pub fn promote(&mut self) -> Option<Position> {
         let mut next = *self.standby.take()?;
-        next.timeline = self.timeline + 1;
+        // Two servers that are promoted apart never share a number here, though nothing forbids it.
+        let other = self.old.as_ref().map_or(0, |old| old.timeline);
+        next.timeline = self.timeline.max(other) + 1;
         next.switches.clone_from(&self.switches);
         let fork = next.head;
         next.switches.push(TimelineSwitch { parent: self.timeline, at: fork });

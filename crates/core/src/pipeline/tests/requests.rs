@@ -74,9 +74,20 @@ fn what_may_not_be_retried_is_refused() {
     let mut rig = Rig::streaming(&[A], |_| ());
     rig.request(Request::Retry(A));
     assert_eq!(refusals(&rig), ["table public.t1 is ready, not errored"]);
+}
+
+// Y-09: during start-up it waits for the run to be Running, and a stop refuses it
+#[test]
+fn a_request_during_start_up_waits_for_its_end() {
+    let mut rig = Rig::new(&[A], |_| ());
+    rig.request(Request::Retry(TableId(77)));
+    assert_eq!(refusals(&rig).len(), 0);
+    rig.settle();
+    assert_eq!(refusals(&rig), ["the state knows no table 77"]);
     let mut rig = Rig::new(&[A], |_| ());
     rig.request(Request::Resync(A));
-    assert_eq!(refusals(&rig), ["the run is initializing"]);
+    rig.request(Request::Stop);
+    assert_eq!(refusals(&rig), ["the run is stopping"]);
 }
 
 // Y-09, T-I2: a resync of a table that is being copied cancels the attempt; the next one waits for it
