@@ -93,6 +93,13 @@ fn refuse(stage: &mut Stage, kind: FaultKind, blame: Blame, is: impl Fn(&Work<Ro
     stage.world.refuse_blaming(op, kind, blame);
 }
 
+fn wait_for_main_write(stage: &mut Stage) {
+    while !stage.world.working().iter().any(|(_, work)| is_main_write(work)) {
+        stage.world.jump();
+        stage.finish_all_but(is_main_write);
+    }
+}
+
 // Hole 3, X-15 and DS-14: a batch that had been offered before kept its events, and carried them into
 // the copy that had been made of the table meanwhile, which held them already.
 #[test]
@@ -105,10 +112,15 @@ fn a_table_is_copied_anew_while_a_failed_batch_waits() {
     stage.world.request(Request::Resync(A));
     stage.settle();
     stage.say("the snapshot of a shows the change; what is left of the batch is that of b");
-    while !stage.world.working().iter().any(|(_, work)| is_main_write(work)) {
-        stage.world.jump();
-        stage.finish_all_but(is_main_write);
-    }
+    wait_for_main_write(&mut stage);
+    stage.settle();
+    stage.say("the same while the batch is in flight: it fails behind the resync");
+    stage.commit(&[Edit::Put(A, 1), Edit::Put(B, 1)]);
+    stage.read_main();
+    stage.world.request(Request::Resync(A));
+    refuse(&mut stage, TRANSIENT, Blame::Unstated, is_main_write);
+    stage.settle();
+    wait_for_main_write(&mut stage);
     stage.settle();
     insta::assert_snapshot!(stage.text());
 }
