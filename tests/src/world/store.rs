@@ -82,8 +82,10 @@ impl Store {
             let before = self.persisted.iter();
             let before = before.flat_map(|r| r.tombstones.keys().chain(r.tables.keys()));
             for table in before {
-                let known =
-                    record.tombstones.contains_key(table) || record.tables.contains_key(table);
+                // A table may come back in the save in which its tombstone goes.
+                let entry = record.tables.get(table);
+                let known = record.tombstones.contains_key(table)
+                    || entry.is_some_and(|entry| entry.attempt.is_some());
                 if !known {
                     self.forgotten.insert(*table);
                 }
