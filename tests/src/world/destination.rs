@@ -47,8 +47,9 @@ pub struct Destination {
     pub visible: Content,
     /// What is wrong with it.
     pub planted: Planted,
-    /// Accepted and not durable, in the order of each lane.
-    accepted: BTreeMap<Lane, Vec<Call>>,
+    /// Accepted and not durable, in the order of each lane, with the timeline that it came from: what
+    /// a dead attempt has left may become durable when the source is on another one.
+    accepted: BTreeMap<Lane, Vec<(u32, Call)>>,
     /// Lanes whose accepted work was lost and which have not failed a flush yet (DS-03).
     debts: BTreeSet<Lane>,
     /// Operations in flight with their lanes.
@@ -159,7 +160,8 @@ impl Destination {
         self.visible.clone_from(&self.durable);
         let tables = self.accepted.keys().filter(|lane| **lane != Lane::Main);
         for lane in tables.copied().chain([Lane::Main]).collect::<Vec<_>>() {
-            for call in self.accepted.get(&lane).into_iter().flatten() {
+            for (timeline, call) in self.accepted.get(&lane).into_iter().flatten() {
+                let source = source.on_timeline(*timeline).unwrap_or(source);
                 apply(&mut self.visible, call, self.class, source);
             }
         }
@@ -281,7 +283,7 @@ impl Destination {
 
     fn take(&mut self, lane: Lane, call: Call, source: &Source) {
         apply(&mut self.visible, &call, self.class, source);
-        self.accepted.entry(lane).or_default().push(call);
+        self.accepted.entry(lane).or_default().push((source.timeline, call));
     }
 
     /// `flush` takes effect.
@@ -293,7 +295,8 @@ impl Destination {
     fn make_durable(&mut self, lane: Lane, most: usize, source: &Source) {
         self.stray.remove(&lane);
         let calls = self.accepted.entry(lane).or_default();
-        for call in calls.drain(..most.min(calls.len())) {
+        for (timeline, call) in calls.drain(..most.min(calls.len())) {
+            let source = source.on_timeline(timeline).unwrap_or(source);
             apply(&mut self.durable, &call, self.class, source);
         }
     }
@@ -365,7 +368,7 @@ impl Destination {
             }
         };
         for calls in self.accepted.values_mut() {
-            calls.retain_mut(keep);
+            calls.retain_mut(|(_, call)| keep(call));
         }
         self.in_flight.retain(|_, (_, call)| call.as_mut().is_none_or(keep));
     }

@@ -10,7 +10,7 @@ use walferry_core::fault::{Fault, Origin};
 use walferry_core::ids::{OpId, StreamId};
 use walferry_core::input::{Answer, Input, Request};
 use walferry_core::lsn::Position;
-use walferry_core::notice::{Notice, Outcome};
+use walferry_core::notice::{FenceEnd, Notice, Outcome};
 use walferry_core::record::Phase;
 use walferry_core::{Gate, Pipeline, Seed};
 
@@ -69,7 +69,10 @@ impl World {
     }
 
     fn judge_picture(&mut self) {
+        let doomed = self.is_doomed();
         let Some(process) = &mut self.process else { return };
+        let gap = process.watch.gap.filter(|_| !doomed);
+        assert_eq!(gap, None, "a gap of an adopted table is not reported (O-10)");
         let view = process.pipeline.view();
         process.watch.judge(&view, &self.config.limits, self.event_bytes);
     }
@@ -244,7 +247,7 @@ impl World {
         self.judge_work(&work);
         self.destination.begin(op, &work);
         if let Work::Save { record, .. } = &work {
-            self.store.begin(op, Arc::clone(record));
+            self.store.begin(op, Arc::clone(record), self.source.timeline);
         }
         if matches!(work, Work::CreateSlot { .. } | Work::OpenSnapshot { .. }) {
             self.source.begin_creation(op);
@@ -270,6 +273,7 @@ impl World {
         if let Notice::HandedOver { table, attempt, handover, .. } = notice {
             self.destination.handed_over(*table, *attempt, *handover);
             self.judge_handover(*table, *handover);
+            self.note_gap(*table, *handover);
         }
         if let Some(rule) = rule_of(notice) {
             reached(rule);
@@ -278,7 +282,22 @@ impl World {
             self.reported.insert(*table);
         }
         if let Some(process) = &mut self.process {
-            process.note(notice);
+            process.note(notice, self.in_peace);
+        }
+    }
+
+    /// O-10, K-18: what an adopted table was not told of below its handover has to be reported.
+    fn note_gap(&mut self, table: walferry_core::ids::TableId, handover: Position) {
+        let Some(target) = self.destination.visible.get(&table).filter(|t| t.adopted) else {
+            return;
+        };
+        let source = self.source.on_timeline(self.timeline()).unwrap_or(&self.source);
+        let initial = self.store.persisted().and_then(|record| record.initial_lsn);
+        let mut events = source.history_from(table, initial.unwrap_or_default());
+        let known = target.watermark();
+        let missing = events.any(|(key, _)| handover.covers(key.commit) && Some(*key) > known);
+        if let Some(process) = self.process.as_mut().filter(|_| missing) {
+            process.watch.gap = Some(table);
         }
     }
 
@@ -342,7 +361,7 @@ impl World {
 
 impl Process {
     /// Keeps what the judges compare with.
-    fn note(&mut self, notice: &Notice) {
+    fn note(&mut self, notice: &Notice, in_peace: bool) {
         if let Notice::HandedOver { table, handover, .. } = notice {
             self.handovers.insert(*table, *handover);
         }
@@ -362,9 +381,18 @@ impl Process {
         }
         if let Notice::FenceClosed { table, .. } = notice {
             self.watch.fence = Some(*table);
+            self.watch.fence_in_peace = in_peace;
         }
-        if let Notice::FenceOpened { .. } = notice {
+        if let Notice::FenceOpened { table, why, .. } = notice {
+            // Everything is answered at once, so the table must pass main (W-14).
+            let in_vain = *why == FenceEnd::Expired && self.watch.fence_in_peace;
+            assert!(!in_vain, "a fence for table {table} ended by time in peace (W-I4)");
             self.watch.fence = None;
+        }
+        if let Notice::AdoptGap { table, .. } = notice
+            && self.watch.gap == Some(*table)
+        {
+            self.watch.gap = None;
         }
     }
 }

@@ -27,12 +27,14 @@ impl World {
     pub fn heal(&mut self) {
         self.crash_at = None;
         self.heal_surroundings();
+        self.in_peace = true;
         self.drain();
         let begun = self.now;
         for _ in 0..STEPS {
             if self.is_quiet() {
                 self.compare();
                 reached("O-11");
+                self.in_peace = false;
                 return;
             }
             assert!(self.now.since(begun) <= HEAL, "no convergence (O-11): {}", self.picture());
@@ -100,14 +102,6 @@ impl World {
         self.pipeline().is_some_and(|pipeline| pipeline.view().lifecycle == "running")
     }
 
-    /// A lane with accepted work that the core knows of, and that is not that of a table gone.
-    fn owed(&self, members: &[TableId]) -> Option<Lane> {
-        self.destination.owing_knowingly().into_iter().find(|lane| match lane {
-            Lane::Main => true,
-            Lane::Table(table) => members.contains(table),
-        })
-    }
-
     fn copy_slots(&self) -> usize {
         self.source.slots.keys().filter(|name| name.starts_with("walferry_copy_")).count()
     }
@@ -129,7 +123,6 @@ impl World {
         let conditions = [
             (self.is_running() && self.streams(), "the main stream does not run"),
             (self.copy_slots() == 0, "a copy slot is left"),
-            (self.owed(&self.source.members()).is_none(), "work is owed"),
             (
                 record.tables.values().all(|e| matches!(e.phase, Phase::Ready { .. })),
                 "a table is not Ready",
@@ -145,6 +138,7 @@ impl World {
                 "a tombstone is below the checkpoint",
             ),
             (self.pipeline().is_none_or(|p| p.view().held_bytes == 0), "memory is still charged"),
+            (self.owed().is_none(), "work is still owed"),
             (record.checkpoint >= self.source.last_end(), "a commit is not behind the checkpoint"),
             (
                 slot.map(|slot| slot.confirmed) == record.checkpoint,
@@ -152,6 +146,15 @@ impl World {
             ),
         ];
         conditions.into_iter().find(|(holds, _)| !holds).map(|(_, what)| what)
+    }
+
+    /// A lane that owes something to a table that is there.
+    fn owed(&self) -> Option<Lane> {
+        let members = self.source.members();
+        self.destination.owing_knowingly().into_iter().find(|lane| match lane {
+            Lane::Main => true,
+            Lane::Table(table) => members.contains(table),
+        })
     }
 
     /// The destination equals the source, and nothing is left behind.
@@ -183,8 +186,7 @@ impl World {
         reached("B-I4");
         assert_eq!(view.map(|view| view.lifecycle), Some("running"), "O-11");
         assert!(!self.has_closed_fence(), "a fence is still closed (O-11)");
-        let members = self.source.members();
-        assert_eq!(self.owed(&members), None, "work is still owed (O-11)");
+        assert_eq!(self.owed(), None, "work is still owed (O-11)");
         let ours = self.store.persisted().map(|record| record.identity.slot.clone());
         let main = self.source.slots.keys().filter(|name| Some(*name) == ours.as_ref()).count();
         assert_eq!(main, 1, "main slots of this record (U-I4)");

@@ -77,6 +77,8 @@ pub struct World {
     refused: Option<FaultKind>,
     /// When the operator looks again.
     operator_at: Instant,
+    /// Faults and load have ended (O-11).
+    in_peace: bool,
 }
 
 /// One process run.
@@ -138,6 +140,7 @@ impl World {
             reported: BTreeSet::new(),
             refused: None,
             operator_at: Instant(0),
+            in_peace: false,
         }
     }
 

@@ -290,6 +290,11 @@ impl World {
     /// Work that only reads, with its answer.
     fn look_at_source(&mut self, work: &Work<Row>) -> Option<Result<Answer, FaultKind>> {
         let source = &self.source;
+        if let Work::ListPublication = work
+            && let Some(listing) = source.listing()
+        {
+            self.store.listed(&listing);
+        }
         if let Work::ReadTimelineHistory { timeline } = work {
             let known = *timeline == source.timeline && !source.switches.is_empty();
             let missing = super::source::server_error(*b"58P01");

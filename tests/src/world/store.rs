@@ -1,11 +1,13 @@
 //! The simulated store: one record, its owner's token, and one save in flight that a crash leaves in
 //! doubt. What an owner from before sends late is fenced (V-03).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use walferry_core::ids::{Attempt, OpId, TableId};
+use walferry_core::lsn::Position;
 use walferry_core::record::Record;
+use walferry_core::source::Listing;
 
 use super::judges::record::check_transition;
 use crate::coverage::reached;
@@ -21,6 +23,8 @@ pub struct Store {
     late: Option<(u64, Arc<Record>)>,
     /// Tables whose tombstone has gone: the record knows of no attempt any more (T-10).
     forgotten: BTreeSet<TableId>,
+    /// Position of the first listing that lacks a table of the record.
+    absent: BTreeMap<TableId, Position>,
 }
 
 impl Store {
@@ -47,19 +51,29 @@ impl Store {
         self.saving.as_ref().map(|(_, record)| record.as_ref())
     }
 
-    /// A save begins.
+    /// A save begins, with the source on a timeline.
     ///
     /// # Panics
     /// If another one is in flight, or the record breaks its rules or those of its transitions.
-    pub fn begin(&mut self, op: OpId, record: Arc<Record>) {
+    pub fn begin(&mut self, op: OpId, record: Arc<Record>, timeline: u32) {
         assert!(self.saving.is_none(), "two saves in flight (R-I7)");
         assert_eq!(record.validate(), Ok(()), "R-I2");
         reached("R-I2");
         reached("R-I7");
         if let Some(before) = &self.persisted {
-            check_transition(before, &record);
+            check_transition(before, &record, &self.absent, timeline);
         }
         self.saving = Some((op, record));
+    }
+
+    /// A listing is answered: which tables of the record it lacks, and since when (T-09).
+    pub fn listed(&mut self, listing: &Listing) {
+        let is_listed = |table: &TableId| listing.tables.iter().any(|found| found.table == *table);
+        self.absent.retain(|table, _| !is_listed(table));
+        let known: Vec<TableId> = self.in_doubt().flat_map(|r| r.tables.keys().copied()).collect();
+        for table in known.into_iter().filter(|table| !is_listed(table)) {
+            self.absent.entry(table).or_insert(listing.position);
+        }
     }
 
     /// The save in flight took effect.
@@ -68,8 +82,10 @@ impl Store {
             let before = self.persisted.iter();
             let before = before.flat_map(|r| r.tombstones.keys().chain(r.tables.keys()));
             for table in before {
-                let known =
-                    record.tombstones.contains_key(table) || record.tables.contains_key(table);
+                // A table may come back in the save in which its tombstone goes.
+                let entry = record.tables.get(table);
+                let known = record.tombstones.contains_key(table)
+                    || entry.is_some_and(|entry| entry.attempt.is_some());
                 if !known {
                     self.forgotten.insert(*table);
                 }
@@ -115,13 +131,15 @@ impl Store {
         self.late.is_some()
     }
 
-    /// The save of an owner from before arrives: its token is not the stored one.
-    ///
-    /// # Panics
-    /// If nobody has taken over.
+    /// The save of an owner from before arrives: it is refused for its token or its epoch, and
+    /// nothing else would keep it from taking effect.
     pub fn comes_late(&mut self) {
-        let Some((token, _)) = self.late.take() else { return };
-        assert_ne!(token, self.token, "nobody has taken the record over");
+        let Some((token, record)) = self.late.take() else { return };
+        let stored = self.persisted.as_ref().map(|record| record.epoch);
+        if token == self.token && Some(record.epoch) >= stored {
+            self.persisted = Some(record);
+            return;
+        }
         reached("V-I2");
         reached("O-8");
     }

@@ -35,6 +35,8 @@ pub struct Target {
     pub finished: bool,
     /// Applied events in key order, each once. For `append`: after dedup by key (O-3).
     log: BTreeMap<EventKey, TableEvent>,
+    /// What the rows of an adopted table hold of earlier attempts, whatever its watermark says.
+    held: BTreeMap<EventKey, TableEvent>,
     /// Applied schema changes by their position (DS-17).
     changes: BTreeMap<EventKey, Arc<SchemaChange>>,
 }
@@ -46,6 +48,11 @@ impl Target {
         let adopted = matches!(start.mode, CopyMode::Adopt { .. });
         let keeps = matches!(start.mode, CopyMode::Adopt { previous: Some(_) });
         let kept = before.filter(|_| keeps);
+        let mut held = BTreeMap::new();
+        for before in before.into_iter().filter(|_| adopted) {
+            held.extend(before.held.clone());
+            held.extend(before.log.clone());
+        }
         Self {
             attempt: start.attempt,
             // Nothing is due before the handover of an adopted table is known.
@@ -55,6 +62,7 @@ impl Target {
             sequences: BTreeMap::new(),
             finished: adopted,
             log: kept.map(|target| target.log.clone()).unwrap_or_default(),
+            held,
             changes: BTreeMap::new(),
         }
     }
@@ -153,6 +161,8 @@ impl Target {
             reached("N-I5");
             return;
         }
+        let again = class == DeliveryClass::ExactlyOnce && self.held.get(&key) == Some(event);
+        assert!(!again, "{key:?} is applied to adopted table {table} twice (O-3, K-18)");
         let due = self.next_due(table, source);
         assert_eq!(due, Some((key, event)), "hole in table {table} (O-1), or foreign (O-2)");
         self.log.insert(key, event.clone());

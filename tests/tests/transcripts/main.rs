@@ -3,6 +3,8 @@
 
 mod copies;
 mod failures;
+mod found;
+mod holes;
 mod identity;
 mod idle;
 mod reopen;

@@ -78,10 +78,7 @@ fn a_flush_of_the_main_lane_fails() {
     let Some((op, _)) = flush else { panic!("no flush: {:?}", stage.world.working()) };
     stage.world.refuse(op, FaultKind::Destination { class });
     stage.settle();
-    stage.say("what the lane was owed is still owed, but nothing is flushed before the next try");
-    stage.world.jump();
-    stage.settle();
-    stage.world.jump();
+    wait_for_retry(&mut stage);
     stage.settle();
     stage.read_main();
     stage.settle();

@@ -4,6 +4,7 @@ use walferry_core::batch::{Declaration, DeliveryClass, Durability};
 use walferry_core::config::{Config, Limits};
 use walferry_core::effect::Work;
 use walferry_core::ids::{StreamId, TableId};
+use walferry_core::lsn::Position;
 use walferry_core::schema::SchemaSupport;
 use walferry_tests::world::row::Row;
 use walferry_tests::world::source::{Edit, Source};
@@ -74,6 +75,18 @@ impl Stage {
     /// Completes the oldest work of a kind.
     pub(crate) fn finish(&mut self, is: impl Fn(&Work<Row>) -> bool) {
         self.world.perform_first(Durability::Durable, is);
+    }
+
+    /// Completes everything but work of a kind.
+    pub(crate) fn finish_all_but(&mut self, is: impl Fn(&Work<Row>) -> bool) {
+        while let Some((op, _)) = self.world.working().into_iter().find(|(_, work)| !is(work)) {
+            self.world.perform(op, Durability::Durable);
+        }
+    }
+
+    /// The persisted write horizon.
+    pub(crate) fn horizon(&self) -> Option<Position> {
+        self.world.store.persisted().and_then(|record| record.write_horizon)
     }
 
     /// Completes everything.

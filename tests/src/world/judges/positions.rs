@@ -25,6 +25,10 @@ pub struct Watch {
     pub(in crate::world) offered: Option<Position>,
     /// The table that a closed fence is for.
     pub(in crate::world) fence: Option<TableId>,
+    /// Whether it was closed when faults and load had ended.
+    pub(in crate::world) fence_in_peace: bool,
+    /// A table that was adopted with a gap, until the gap is reported (O-10).
+    pub(in crate::world) gap: Option<TableId>,
 }
 
 impl Watch {

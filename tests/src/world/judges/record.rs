@@ -1,21 +1,35 @@
 //! What may differ between two records that are saved one after the other (R-I3): the transitions of
 //! the table of group R, each condition with the rule it comes from.
 
+use std::collections::BTreeMap;
+
 use walferry_core::ids::TableId;
+use walferry_core::lsn::Position;
 use walferry_core::record::{Phase, Record, TableEntry};
 
 use crate::coverage::reached;
 
-/// Judges a save against what is persisted.
+/// Judges a save against what is persisted. `absent` says which tables the listings lacked, and at
+/// which position first; `timeline` where the source is by now.
 ///
 /// # Panics
 /// If a difference is not one of the allowed transitions.
-pub fn check_transition(before: &Record, after: &Record) {
+pub fn check_transition(
+    before: &Record,
+    after: &Record,
+    absent: &BTreeMap<TableId, Position>,
+    timeline: u32,
+) {
     assert!(before.epoch <= after.epoch, "the epoch went back");
     assert!(before.attempt_seq <= after.attempt_seq, "attempt numbers went back (N-I6)");
     let created_again = before.recreate && !after.recreate;
     let promoted = before.identity.timeline != after.identity.timeline;
-    check_positions(before, after, created_again, promoted);
+    let moved = promoted || timeline != before.identity.timeline;
+    if created_again {
+        check_created_again(before, after, moved);
+    } else {
+        check_positions(before, after, promoted);
+    }
     for (&table, old) in &*before.tables {
         match after.tables.get(&table) {
             // Save R1 carries the new timeline and leaves the tables to R2 (P-09).
@@ -25,9 +39,9 @@ pub fn check_transition(before: &Record, after: &Record) {
             Some(new) if promoted || created_again => check_reset(table, old, new),
             Some(new) => check_table(table, old, new),
             None => {
-                let gone = after.tombstones.contains_key(&table)
-                    || after.checkpoint >= before.checkpoint
-                    || created_again;
+                // No tombstone is due if the checkpoint has passed the listing already (T-10).
+                let passed = absent.get(&table).is_some_and(|at| after.checkpoint >= Some(*at));
+                let gone = after.tombstones.contains_key(&table) || passed || created_again;
                 assert!(gone, "table {table} vanished without a tombstone (T-09)");
                 reached("T-09");
             }
@@ -56,20 +70,19 @@ pub fn check_transition(before: &Record, after: &Record) {
     reached("R-I3");
 }
 
-fn check_positions(before: &Record, after: &Record, created_again: bool, promoted: bool) {
+fn check_created_again(before: &Record, after: &Record, moved: bool) {
+    assert!(after.checkpoint == after.initial_lsn, "save R2 sets both positions (I-06)");
+    // The source may have moved to another timeline since the record was read.
+    let later = after.checkpoint > before.checkpoint || moved || before.identity.timeline > 1;
+    assert!(later, "the new slot is not behind the old checkpoint (I-I2)");
+    let handover = after.tables.values().find_map(|entry| entry.phase.handover());
+    assert_eq!(handover, None, "a handover behind a re-creation (I-I1)");
+    reached("I-I1");
+    reached("I-I2");
+}
+
+fn check_positions(before: &Record, after: &Record, promoted: bool) {
     let same_start = before.initial_lsn.is_none() || before.initial_lsn == after.initial_lsn;
-    if created_again {
-        assert!(after.checkpoint == after.initial_lsn, "save R2 sets both positions (I-06)");
-        if !promoted {
-            let later = after.checkpoint > before.checkpoint || before.identity.timeline > 1;
-            assert!(later, "the new slot is not behind the old checkpoint (I-I2)");
-        }
-        let handover = after.tables.values().find_map(|entry| entry.phase.handover());
-        assert_eq!(handover, None, "a handover behind a re-creation (I-I1)");
-        reached("I-I1");
-        reached("I-I2");
-        return;
-    }
     assert!(same_start, "initial_lsn changed (M-I1)");
     reached("M-I1");
     if promoted {

@@ -24,7 +24,7 @@ impl Player {
     pub(super) fn throw_fault(&mut self) -> bool {
         let faults = self.faults;
         let points = fault_points(&self.world);
-        let thrown = match self.dice.below(20) {
+        let thrown = match self.dice.below(24) {
             0 if faults.stop > 0 => {
                 self.world.stop();
                 true
@@ -39,8 +39,8 @@ impl Player {
             15 if faults.more > 0 => self.lose_copy_connection(),
             16 if faults.more > 0 => self.hang_something(),
             17 if faults.more > 0 => self.take_slot_away(),
-            18 if faults.more > 0 => self.promote(),
-            19 if faults.more > 0 => self.ask_something(),
+            18..=20 if faults.more > 0 => self.promote(),
+            21..=23 if faults.more > 0 => self.ask_something(),
             _ => false,
         };
         if thrown {

@@ -54,6 +54,8 @@ fn limits(dice: &mut Dice) -> Limits {
         batch_events: dice.below(4),
         batch_ms: dice.below(3) * 50,
         flush_batches: dice.between(1, 4),
+        // A failed write is offered again before or after what is owed has become old.
+        retry_ms: if dice.chance(50) { 5_000 } else { 100 },
         retries_max: if dice.chance(20) { 1 } else { 1_000 },
         main_retries_max: 1_000,
         memory_bytes: 32 << 20,
