@@ -354,6 +354,7 @@ proptest! {
         let events = wal.iter().filter(|w| matches!(w, Wal::Row(..) | Wal::Truncate(..))).count();
         let rows = passed.iter().filter(|entry| matches!(entry, Passed::Event(..))).count();
         prop_assert_eq!(rows, events, "nothing is lost while the catalog is asked");
+        walferry_coverage::reached("D-I1");
     }
 
     // D-I2, D-03: a restart at any checkpoint, with the schema of the record
@@ -372,6 +373,9 @@ proptest! {
             let (passed, _) = again.follow(session(&wal, checkpoint, ALL), checkpoint);
             let shapes = |all: &[Passed]| all.iter().map(Passed::shape).collect::<Vec<_>>();
             prop_assert_eq!(shapes(&passed), shapes(&expected));
+            if expected.iter().any(|entry| matches!(entry, Passed::Schema(..))) {
+                walferry_coverage::reached("D-I2");
+            }
             if !trigger {
                 // A message from before the checkpoint does not come again; the catalog does.
                 prop_assert_eq!(passed, expected);

@@ -20,6 +20,7 @@ mod surroundings;
 pub mod target;
 pub mod trace;
 
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use walferry_core::Pipeline;
@@ -77,6 +78,14 @@ pub struct World {
     refused: Option<FaultKind>,
     /// When the operator looks again.
     operator_at: Instant,
+    /// How far the clock moved last: the core is woken at most so late.
+    last_advance: Duration,
+    /// Fault points that were hit.
+    hits: BTreeSet<&'static str>,
+    /// Whether the main slot was created again since the world began.
+    created_again: bool,
+    /// Whether a person has asked for a re-creation.
+    recreation_asked: bool,
 }
 
 /// One process run.
@@ -138,6 +147,10 @@ impl World {
             reported: BTreeSet::new(),
             refused: None,
             operator_at: Instant(0),
+            last_advance: Duration::ZERO,
+            hits: BTreeSet::new(),
+            created_again: false,
+            recreation_asked: false,
         }
     }
 
@@ -215,6 +228,6 @@ impl World {
     /// Whether a fence of the living process is closed.
     #[must_use]
     pub fn has_closed_fence(&self) -> bool {
-        self.process.as_ref().is_some_and(|process| process.watch.fence.is_some())
+        self.process.as_ref().is_some_and(|process| process.watch.fence().is_some())
     }
 }

@@ -12,7 +12,6 @@ use walferry_core::notice::Outcome;
 use super::Player;
 use crate::coverage::reached;
 use crate::world::features::BUILT;
-use crate::world::judges::fault_points::fault_points;
 use crate::world::row::Row;
 use crate::world::source::server_error;
 
@@ -23,8 +22,7 @@ impl Player {
     /// Throws one fault, if it makes sense now.
     pub(super) fn throw_fault(&mut self) -> bool {
         let faults = self.faults;
-        let points = fault_points(&self.world);
-        let thrown = match self.dice.below(20) {
+        match self.dice.below(20) {
             0 if faults.stop > 0 => {
                 self.world.stop();
                 true
@@ -42,13 +40,7 @@ impl Player {
             18 if faults.more > 0 => self.promote(),
             19 if faults.more > 0 => self.ask_something(),
             _ => false,
-        };
-        if thrown {
-            for point in points {
-                reached(point);
-            }
         }
-        thrown
     }
 
     fn lose_stream(&mut self) -> bool {
@@ -59,7 +51,6 @@ impl Player {
             1 => server_error(*b"57P02"),
             _ => FaultKind::Transport,
         };
-        reached("A-F1");
         self.world.end_stream(stream, Fault::new(Origin::Source, kind, ""));
         true
     }
@@ -108,7 +99,6 @@ impl Player {
 
     /// A call of the destination fails, in one of the ways that DS-03, DS-10 and DS-F3 name.
     fn fail_call(&mut self, op: OpId, work: &Work<Row>) {
-        reached("DS-F1");
         if self.dice.chance(25) {
             self.world.perform_in_doubt(op, Durability::Accepted);
             return;
@@ -157,7 +147,6 @@ impl Player {
     fn break_server(&mut self) -> bool {
         let down = Duration::from_millis(self.dice.between(1, 30_000));
         self.world.crash_server(down);
-        reached("A-F2");
         true
     }
 
@@ -166,11 +155,9 @@ impl Player {
         let Some(&(table, attempt)) = self.dice.pick(&snapshots) else { return false };
         if self.dice.chance(50) {
             self.world.lose_exporter(table, attempt);
-            reached("K-F10");
         } else {
             let reader = u32::try_from(self.dice.below(3)).unwrap_or(0);
-            self.world.source.lose_reader(table, attempt, reader);
-            reached("K-F11");
+            self.world.lose_reader(table, attempt, reader);
         }
         true
     }
@@ -190,10 +177,7 @@ impl Player {
         }
         self.taken_away = true;
         match self.dice.below(4) {
-            0 => {
-                reached("I-F11");
-                self.world.invalidate(&slot, "idle_timeout");
-            }
+            0 => self.world.invalidate(&slot, "idle_timeout"),
             1 => self.world.invalidate(&slot, "wal_removed"),
             2 => {
                 self.world.invalidate(&slot, "rows_removed");
@@ -216,14 +200,12 @@ impl Player {
             return false;
         }
         if self.dice.chance(20) && self.promoted {
-            reached("P-F10");
             return self.world.reach_old_primary();
         }
         if self.world.source.is_left_behind() || !self.world.source.has_standby() {
             return false;
         }
         self.promoted = true;
-        reached("P-F9");
         self.world.promote();
         true
     }

@@ -53,6 +53,8 @@ fn a_row_of_a_new_table_leads_to_its_copy() {
     assert!(matches!(rig.phase(B), Some(Phase::Ready { .. })));
     rig.live(10_100);
     assert_eq!(skipped(&rig), 0, "its first row is inside its copy (T-I1)");
+    walferry_coverage::reached("T-I1");
+    walferry_coverage::reached("T-I3");
 }
 
 // T-03: announcements, schema messages, the timer
@@ -126,6 +128,7 @@ fn a_table_that_is_not_listed() {
     rig.head = 300;
     rig.live(10_100);
     assert!(rig.pipeline.ledger.record().tombstones.contains_key(&B));
+    walferry_coverage::reached("T-F3");
 }
 
 // T-09, T-10, X-15, DS-05: an attempt is cancelled and closed; the table comes back with a recopy
@@ -155,6 +158,8 @@ fn a_table_leaves_while_it_is_copied_and_comes_back() {
     assert_eq!(mode, Some(CopyMode::Recopy { previous: Attempt(1) }));
     rig.settle();
     assert!(rig.phase(A).and_then(|phase| phase.handover()).is_some());
+    walferry_coverage::reached("T-I2");
+    walferry_coverage::reached("T-F4");
 }
 
 // T-I2: a table that waits for a copy place leaves the queue with the publication
@@ -219,6 +224,7 @@ fn a_changed_stamp_is_copied_anew_or_reported() {
         rig.live(10_100);
         assert!(!rig.has_noticed(|n| matches!(n, Notice::MembershipChanged { .. })), "once");
     }
+    walferry_coverage::reached("T-F4");
 }
 
 // T-12, Q-06: no checkpoint is saved after it was seen
@@ -257,6 +263,7 @@ fn a_listing_that_fails_changes_nothing_and_is_made_again() {
     rig.live(10_100);
     assert!(rig.phase(B).is_some());
     assert!(rig.has_noticed(|n| matches!(n, Notice::TableGone { table: C, .. })), "not forgotten");
+    walferry_coverage::reached("T-F2");
 }
 
 // no listing in a stop
