@@ -78,7 +78,7 @@ impl World {
         let full = process.pipeline.gate(MAIN) == Gate::Closed && view.lifecycle == "running";
         process.watch.retrying &= view.lifecycle != "running" || view.outstanding > 0;
         if let Some(source) = self.source.on_timeline(timeline) {
-            process.watch.judge_frontier(source);
+            process.watch.judge_frontier(&view, source);
         }
         if full && view.held_bytes > self.config.limits.memory_bytes / 4 {
             self.hit(["A-F7"]);
@@ -205,7 +205,7 @@ impl World {
     /// The process dies. `save` says whether the save in flight took effect; `survives` how much
     /// of so many accepted calls of a lane is durable.
     pub fn crash(&mut self, save: bool, survives: impl FnMut(usize) -> usize) {
-        let points = crash_points(self);
+        let points = crash_points(self, save);
         self.trace
             .line(|| format!("--- crash, a save in flight {}", if save { "done" } else { "lost" }));
         self.process = None;

@@ -60,7 +60,7 @@ impl<R> Pipeline<R> {
             let kind = FaultKind::Timeout { budget };
             let fault = source_fault(kind, "the stream has gone silent");
             match id {
-                StreamId::Main => self.main_ended(session, fault),
+                StreamId::Main => self.main_lost(fault),
                 StreamId::Copy(table) => self.private_ended(table, session, fault),
             }
         } else if silent >= budget / 2 && !stream.asked {

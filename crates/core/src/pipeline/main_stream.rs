@@ -53,6 +53,12 @@ impl<R> Pipeline<R> {
             return;
         }
         self.main.open = false;
+        self.main_lost(fault);
+    }
+
+    /// What follows when nothing more can be read from the main stream. One that is still open is
+    /// closed on the way back: it holds the slot.
+    pub(super) fn main_lost(&mut self, fault: Fault) {
         match self.life {
             Life::Running if matches!(fault.kind, FaultKind::Server { .. }) => {
                 let slot = self.main_slot();

@@ -12,14 +12,15 @@ use crate::world::World;
 use crate::world::row::Row;
 use crate::world::target::Target;
 
-/// Fault points of the crash tables that the world is at.
+/// Fault points of the crash tables that the world is at. A crash whose save in flight took effect is
+/// one right behind it.
 #[must_use]
-pub fn crash_points(world: &World) -> Vec<&'static str> {
+pub fn crash_points(world: &World, save: bool) -> Vec<&'static str> {
     let mut points = Vec::new();
     let working = world.working();
     let persisted = world.store.persisted();
     for (_, work) in &working {
-        of_work(work, persisted, &mut points);
+        of_work(work, persisted, save, &mut points);
     }
     if world.is_alive() {
         of_record(world, persisted, &working, &mut points);
@@ -36,9 +37,14 @@ pub fn crash_points(world: &World) -> Vec<&'static str> {
     points
 }
 
-fn of_work(work: &Work<Row>, persisted: Option<&Record>, points: &mut Vec<&'static str>) {
+fn of_work(
+    work: &Work<Row>,
+    persisted: Option<&Record>,
+    save: bool,
+    points: &mut Vec<&'static str>,
+) {
     match work {
-        Work::Save { record, .. } => of_save(record, persisted, points),
+        Work::Save { record, .. } => of_save(record, persisted, save, points),
         Work::CreateSlot { .. } => {
             points.push(if is_recreating(persisted) { "I-F3" } else { "U-F2" });
         }
@@ -89,7 +95,12 @@ fn is_recreating(persisted: Option<&Record>) -> bool {
 }
 
 /// A save in flight: which one it is.
-fn of_save(record: &Record, persisted: Option<&Record>, points: &mut Vec<&'static str>) {
+fn of_save(
+    record: &Record,
+    persisted: Option<&Record>,
+    save: bool,
+    points: &mut Vec<&'static str>,
+) {
     let Some(before) = persisted else {
         points.extend(["U-F1", "U-F11"]);
         return;
@@ -111,7 +122,7 @@ fn of_save(record: &Record, persisted: Option<&Record>, points: &mut Vec<&'stati
         points.push("X-F1");
     }
     if record.checkpoint > before.checkpoint {
-        points.extend(["C-F10", "X-F4"]);
+        points.extend(if save { ["C-F11", "X-F5"] } else { ["C-F10", "X-F4"] });
     }
     for (table, entry) in &*record.tables {
         match before.tables.get(table) {
@@ -217,8 +228,11 @@ fn of_run(
     if view.lifecycle == "recovering" && world.timeline() != world.source.timeline {
         points.push("P-F4");
     }
-    let streams = view.lifecycle == "running" && world.destination.is_started();
-    if streams && view.tables.iter().all(|table| table.phase == Phase::Pending) {
+    let untouched = |record: &Record| {
+        !record.tables.is_empty()
+            && record.tables.values().all(|entry| entry.phase == Phase::Pending)
+    };
+    if world.destination.is_started() && world.store.persisted().is_some_and(untouched) {
         points.push("U-F7");
     }
     let partly = world.source.transaction_around(view.positions.dispatched).map(|t| t.commit);

@@ -24,10 +24,9 @@ impl World {
         }
     }
 
-    /// Whether a fault point was hit in this world.
-    #[must_use]
-    pub fn has_hit(&self, point: &str) -> bool {
-        self.hits.contains(point)
+    /// Fault points that were hit in this world.
+    pub fn hits(&self) -> impl Iterator<Item = &'static str> {
+        self.hits.iter().copied()
     }
 
     pub(super) fn last_step(&self) -> Step {
@@ -157,7 +156,7 @@ impl World {
         }
         points.extend((view.lifecycle == "recovering").then_some("Q-F3"));
         points.extend(self.has_closed_fence().then_some("W-F9"));
-        points.extend((copies && is_in_copy(&crash_points(self))).then_some("K-F12"));
+        points.extend((copies && is_in_copy(&crash_points(self, false))).then_some("K-F12"));
         let timed = |phase: &Phase| matches!(phase, Phase::Errored { policy: Policy::Timed, .. });
         let retrying = self.process.as_ref().is_some_and(|process| process.watch.retrying);
         let waits = retrying || view.tables.iter().any(|table| timed(&table.phase));

@@ -126,8 +126,9 @@ impl Watch {
     ///
     /// # Panics
     /// If it does not.
-    pub(in crate::world) fn judge_frontier(&self, source: &Source) {
-        if self.seen_opening != Some(self.openings) {
+    pub(in crate::world) fn judge_frontier(&self, view: &View, source: &Source) {
+        // In a stop that began in a re-entry the positions are those of an earlier session.
+        if view.lifecycle != "running" || self.seen_opening != Some(self.openings) {
             return;
         }
         let at = self.last;
