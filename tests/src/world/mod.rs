@@ -160,6 +160,11 @@ impl World {
         self.read_bytes = 1 << 20;
     }
 
+    /// Events that claim to keep so much alive will come.
+    pub const fn expect_events_of(&mut self, bytes: u64) {
+        self.event_bytes = bytes;
+    }
+
     /// The clock.
     #[must_use]
     pub const fn now(&self) -> Instant {

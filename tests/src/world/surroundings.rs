@@ -92,7 +92,7 @@ impl World {
         self.source.checkpoint(Some((slot, reason)));
         self.source.senders = senders;
         for stream in streams {
-            let fault = Fault::new(Origin::Source, super::source::server_error(*b"55000"), "");
+            let fault = Fault::new(Origin::Source, super::source::server_error(*b"57P01"), "");
             self.end_stream(stream, fault);
         }
         self.hit(points);
