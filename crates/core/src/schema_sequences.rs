@@ -420,6 +420,17 @@ proptest! {
         }
         // Main was announced and read before the handover, too (D-09).
         let (main, _) = run.follow(session(&wal, from, ALL), from);
+        let changes = |all: &[Passed]| all.iter().any(|entry| matches!(entry, Passed::Schema(..)));
+        let (before, after, more) = (changes(&private), changes(&main), !main.is_empty());
         prop_assert_eq!([private, main].concat(), expected);
+        if before || after {
+            walferry_coverage::reached("D-I3");
+        }
+        if before {
+            walferry_coverage::reached("D-F6");
+        }
+        if before && !after && more {
+            walferry_coverage::reached("D-F7");
+        }
     }
 }

@@ -57,12 +57,26 @@ impl World {
     pub fn refuse_blaming(&mut self, op: OpId, kind: FaultKind, blame: Blame) {
         let origin = origin_of(&kind);
         let points = self.points_of_failure(op, &kind);
+        let running = self.process.as_ref().and_then(|process| process.working.get(&op));
+        if let Some(work) = running.map(|running| running.work.clone()) {
+            self.let_go(&work);
+        }
         if kind == FaultKind::StoreFailed {
             self.store.doubt(false);
         }
         self.destination.failed(op, false);
         self.complete(op, Err(Fault { blame, ..Fault::new(origin, kind, "") }));
         self.hit(points);
+    }
+
+    /// The driver lets go of connections that it was asked to close, whatever becomes of the request.
+    fn let_go(&mut self, work: &Work<Row>) {
+        if let Work::CloseCopy { table, attempt } = work {
+            self.source.close_copy(*table, *attempt);
+        }
+        if let Work::CloseStream { stream } = work {
+            self.source.senders.remove(stream);
+        }
     }
 
     fn points_of_failure(&self, op: OpId, kind: &FaultKind) -> Vec<&'static str> {
@@ -146,13 +160,7 @@ impl World {
             let origin = if sink { Origin::Destination } else { Origin::Source };
             (FaultKind::Timeout { budget }, origin)
         };
-        if let Work::CloseCopy { table, attempt } = running.work {
-            // The driver lets go of the connections in any case.
-            self.source.close_copy(table, attempt);
-        }
-        if let Work::CloseStream { stream } = running.work {
-            self.source.senders.remove(&stream);
-        }
+        self.let_go(&running.work);
         if !running.cancelled {
             points.extend(self.failure_points(&running.work, &kind));
         }

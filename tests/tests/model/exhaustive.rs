@@ -162,7 +162,7 @@ pub(crate) const SCENES: &[Scene] = &[
     },
     Scene {
         name: "a column is added",
-        orders: 1,
+        orders: 2,
         steps: 110,
         config: |config| config.destination.schema_changes = SchemaSupport::ALL,
         events: &[(30, first), (50, add_column), (70, last), (80, add_column)],

@@ -6,6 +6,7 @@
 //! model`; `WALFERRY_SIM_SEEDS=<count>` plays more of them.
 
 mod blows;
+mod directed;
 mod exhaustive;
 mod games;
 mod interleavings;

@@ -75,6 +75,11 @@ impl Player {
                 self.world.refuse(op, crate::world::TRANSIENT);
             }
             Work::CloseCopy { .. } | Work::CloseStream { .. } => self.perform(op),
+            Work::CreateSlot { .. } | Work::OpenSnapshot { .. } if self.dice.chance(20) => {
+                // No free slot at the server.
+                self.world.refuse(op, server_error(*b"53400"));
+                reached("M-F4");
+            }
             Work::Identify
             | Work::ListPublication
             | Work::InspectSlot { .. }
@@ -137,10 +142,22 @@ impl Player {
     }
 
     fn hang_something(&mut self) -> bool {
+        if self.dice.chance(20) {
+            self.jump();
+            return true;
+        }
         let working = self.world.working();
         let Some(&(op, _)) = self.dice.pick(&working) else { return false };
         self.world.hang(op);
         true
+    }
+
+    /// Time jumps past most of the budgets (Y-F2).
+    fn jump(&mut self) {
+        let by = Duration::from_secs(self.dice.between(60, 7_200));
+        self.world.trace.line(|| format!("--- {} s pass", by.as_secs()));
+        self.world.advance(by);
+        reached("Y-F2");
     }
 
     /// The server dies, or refuses for a while.
@@ -153,7 +170,10 @@ impl Player {
     fn lose_copy_connection(&mut self) -> bool {
         let snapshots: Vec<_> = self.world.source.snapshots.keys().copied().collect();
         let Some(&(table, attempt)) = self.dice.pick(&snapshots) else { return false };
-        if self.dice.chance(50) {
+        let slot = self.world.source.snapshots[&(table, attempt)].slot.clone();
+        if self.dice.chance(20) {
+            self.world.invalidate(&slot, "wal_removed");
+        } else if self.dice.chance(50) {
             self.world.lose_exporter(table, attempt);
         } else {
             let reader = u32::try_from(self.dice.below(3)).unwrap_or(0);

@@ -131,6 +131,29 @@ fn a_table_that_is_not_listed() {
     walferry_coverage::reached("T-F3");
 }
 
+// T-F6, T-04, PG-20: a leaf under a published root is announced and never listed; rows name the root
+#[test]
+fn a_partition_is_attached_and_detached() {
+    let (root, leaf) = (A, C);
+    let mut rig = Rig::streaming(&[root], |_| ());
+    for commit in [110, 120] {
+        let begin = Event::Begin { commit: CommitLsn(Lsn(commit)), time_us: 0 };
+        let end = Event::Commit { commit: CommitLsn(Lsn(commit)), end: at(commit + 1) };
+        rig.stream(StreamId::Main, vec![begin, relation(leaf), super::rig::row(root, 0), end]);
+        rig.settle();
+    }
+    // Detached: its rows belong to nobody, and the server sends none of them.
+    rig.commit(130, &[root]);
+    rig.live(10_100);
+    let record = rig.pipeline.ledger.record();
+    assert!(record.tombstones.is_empty(), "no tombstone of a leaf");
+    assert_eq!(record.tables.keys().copied().collect::<Vec<_>>(), [root]);
+    assert!(matches!(rig.phase(root), Some(Phase::Ready { .. })), "and no copy");
+    let offered: Vec<_> = rig.offered.iter().flat_map(|b| super::rig::tables_of(b)).collect();
+    assert_eq!(offered, [root; 3]);
+    walferry_coverage::reached("T-F6");
+}
+
 // T-09, T-10, X-15, DS-05: an attempt is cancelled and closed; the table comes back with a recopy
 #[test]
 fn a_table_leaves_while_it_is_copied_and_comes_back() {
