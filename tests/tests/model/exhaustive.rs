@@ -303,23 +303,36 @@ fn effects(scene: &Scene, order: u64) -> u64 {
     effects
 }
 
-/// Fault points that were hit on the way.
-fn disturbed(scene: &Scene, order: u64, effect: u64, blow: Blow) -> BTreeSet<&'static str> {
-    let mut world = new_world(scene);
-    world.trace.record();
+/// Plays it with a blow; what a judge said, if one said something.
+fn disturb(
+    world: &mut World,
+    scene: &Scene,
+    order: u64,
+    effect: u64,
+    blow: Blow,
+) -> Option<String> {
     let run = catch_unwind(AssertUnwindSafe(|| {
         world.crash_before_effect(effect);
-        story(scene, &mut world, order);
+        story(scene, world, order);
         if world.is_alive() {
-            blow.fall(&mut world);
+            blow.fall(world);
         }
         world.heal();
     }));
-    if let Err(panic) = run {
+    run.err().map(|panic| message(panic.as_ref()))
+}
+
+/// Fault points that were hit on the way.
+fn disturbed(scene: &Scene, order: u64, effect: u64, blow: Blow) -> BTreeSet<&'static str> {
+    let mut world = new_world(scene);
+    if disturb(&mut world, scene, order, effect, blow).is_some() {
+        // Once more, for the story of it.
+        let mut world = new_world(scene);
+        world.trace.record();
+        let said = disturb(&mut world, scene, order, effect, blow).unwrap_or_default();
         panic!(
-            "{}: {blow:?} before effect {effect} of order {order}: {}\n{}",
+            "{}: {blow:?} before effect {effect} of order {order}: {said}\n{}",
             scene.name,
-            message(panic.as_ref()),
             world.trace.tail()
         );
     }
