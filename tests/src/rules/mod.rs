@@ -136,7 +136,7 @@ pub fn compare(spec: &str, not_covered: &str, counts: &Counts) -> Report {
         match (*count > 0, excused.contains(id)) {
             (true, false) | (false, true) => (),
             (true, true) => {
-                complaints.push(format!("{id} is listed as not covered and is reached"))
+                complaints.push(format!("{id} is listed as not covered and is reached"));
             }
             (false, false) => complaints.push(format!("{id} is reached by no test")),
         }
