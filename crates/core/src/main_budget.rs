@@ -63,6 +63,7 @@ mod tests {
         assert_eq!(budget.failed(Origin::Destination, None, 2), Some(2));
         assert_eq!(MainBudget::default().failed(Origin::Source, None, 0), None);
         walferry_coverage::reached("Y-I3");
+        walferry_coverage::reached("Y-F6");
     }
 
     // Y-04

@@ -89,6 +89,8 @@ mod tests {
                 "{recorded} on {found}: {refused:?}"
             );
         }
+        walferry_coverage::reached("P-F5");
+        walferry_coverage::reached("P-F10");
     }
 
     // P-06, P-F6, P-F12

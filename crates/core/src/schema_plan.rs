@@ -332,6 +332,7 @@ mod tests {
         assert_eq!(plan(&old, &unknown), ["add b"], "by name nothing else can be told");
         let again = of(&[(1, "id"), (4, "a")]);
         assert_eq!(plan(&old, &again), ["drop a", "add a"], "another column of the same name");
+        walferry_coverage::reached("D-F10");
     }
 
     // D-14: a column never moves, so one found behind its successors was added anew
@@ -397,6 +398,7 @@ mod tests {
         let mut key = old.clone();
         key.columns[0].key = true;
         assert_eq!(cause(&old, &key), SchemaCause::Table);
+        walferry_coverage::reached("D-F8");
     }
 
     // DS-01
@@ -461,6 +463,9 @@ mod tests {
             };
             prop_assert_eq!(by_name(&done), by_name(&new));
             prop_assert_eq!(done.name, new.name);
+            if !steps.is_empty() {
+                walferry_coverage::reached("D-I4");
+            }
         }
     }
 }

@@ -354,6 +354,7 @@ proptest! {
         let events = wal.iter().filter(|w| matches!(w, Wal::Row(..) | Wal::Truncate(..))).count();
         let rows = passed.iter().filter(|entry| matches!(entry, Passed::Event(..))).count();
         prop_assert_eq!(rows, events, "nothing is lost while the catalog is asked");
+        walferry_coverage::reached("D-I1");
     }
 
     // D-I2, D-03: a restart at any checkpoint, with the schema of the record
@@ -372,6 +373,9 @@ proptest! {
             let (passed, _) = again.follow(session(&wal, checkpoint, ALL), checkpoint);
             let shapes = |all: &[Passed]| all.iter().map(Passed::shape).collect::<Vec<_>>();
             prop_assert_eq!(shapes(&passed), shapes(&expected));
+            if expected.iter().any(|entry| matches!(entry, Passed::Schema(..))) {
+                walferry_coverage::reached("D-I2");
+            }
             if !trigger {
                 // A message from before the checkpoint does not come again; the catalog does.
                 prop_assert_eq!(passed, expected);
@@ -416,6 +420,17 @@ proptest! {
         }
         // Main was announced and read before the handover, too (D-09).
         let (main, _) = run.follow(session(&wal, from, ALL), from);
+        let changes = |all: &[Passed]| all.iter().any(|entry| matches!(entry, Passed::Schema(..)));
+        let (before, after, more) = (changes(&private), changes(&main), !main.is_empty());
         prop_assert_eq!([private, main].concat(), expected);
+        if before || after {
+            walferry_coverage::reached("D-I3");
+        }
+        if before {
+            walferry_coverage::reached("D-F6");
+        }
+        if before && !after && more {
+            walferry_coverage::reached("D-F7");
+        }
     }
 }

@@ -178,6 +178,7 @@ mod tests {
             position: Position::default(),
         };
         assert_eq!(existing(&column(2, "a"), &old, Some(&now)), Existing::Unknown);
+        walferry_coverage::reached("D-F8");
     }
 
     // D-15: after a shape that the relation alone told, what looks added may be renamed

@@ -419,6 +419,7 @@ fn a_catalog_read_that_fails_is_a_failure_of_main() {
     let failed = matches!(&driver.ended, Some(Outcome::Failed { fault, .. })
         if fault.kind == FaultKind::Transport);
     assert!(failed, "{:?}", driver.ended);
+    walferry_coverage::reached("D-F2");
 }
 
 // D-08, D-15: the relation alone, and so a copy, if the table is gone or the answer disagrees
@@ -439,6 +440,7 @@ fn without_a_good_answer_the_relation_alone_counts() {
         assert!(driver.has_reported(silent));
         assert!(matches!(driver.phase(A), Phase::Ready { .. }), "policy report");
     }
+    walferry_coverage::reached("D-F2");
 }
 
 // D-15 with policy recopy: Pending, and what was written of it is forgotten by a new attempt
@@ -485,6 +487,8 @@ fn the_record_carries_the_schema_in_force_at_its_checkpoint() {
     let mut later = Driver::start(config(|_| ()), Some(after), describe);
     later.main(vec![relation(&wider(A)), row(A)]);
     assert_eq!(later.taken(), ["row 1(id,a,b)"], "nothing is asked");
+    walferry_coverage::reached("D-F1");
+    walferry_coverage::reached("D-I2");
 }
 
 // DS-01: what the destination did not declare stops the table, by name
@@ -539,6 +543,7 @@ fn a_schema_message_tells_the_columns() {
         driver.has_reported(|n| matches!(n, Notice::DdlIgnored { reason } if reason == "no JSON"))
     );
     assert_eq!(driver.taken(), ["row 1(id,a)"]);
+    walferry_coverage::reached("D-F9");
 }
 
 // D-16
@@ -595,6 +600,8 @@ fn a_private_change_is_the_schema_of_main_after_the_handover() {
     driver.end = 130;
     driver.main(vec![relation(&wider(A)), row(A)]);
     assert_eq!(driver.taken(), ["row 1(id,a,b)"], "D-I3");
+    walferry_coverage::reached("D-F6");
+    walferry_coverage::reached("D-I3");
 }
 
 // K-23, W-10: the failure is the attempt's, and main is not affected

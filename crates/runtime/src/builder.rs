@@ -170,6 +170,10 @@ impl<D: Destination> Builder<D> {
     /// A missing part, a setting that is not allowed, a state that is held by another process or
     /// cannot be read.
     pub async fn start(self) -> Result<Pipeline, StartError> {
+        self.start_with(getrandom::fill).await
+    }
+
+    async fn start_with(self, fill: Fill) -> Result<Pipeline, StartError> {
         let source = self.source.ok_or(StartError::Missing("source"))?;
         let publication = self.publication.ok_or(StartError::Missing("publication"))?;
         let destination = self.destination.ok_or(StartError::Missing("destination"))?;
@@ -182,8 +186,8 @@ impl<D: Destination> Builder<D> {
             limits: self.limits,
         };
         config.validate()?;
-        let (owned, record) = take_state(store).await?;
-        let seed = Seed(random()?);
+        let (owned, record) = take_state(store, fill).await?;
+        let seed = Seed(random(fill)?);
         let clock = Clock::start();
         let core = Core::new(config.clone(), record, seed, clock.now())?;
         let options = SourceOptions {
@@ -196,8 +200,11 @@ impl<D: Destination> Builder<D> {
 }
 
 /// U-01: acquires the store and loads the record.
-async fn take_state(store: FileStore) -> Result<(OwnedFile, Option<Record>), StartError> {
-    let token = OwnerToken(random()?);
+async fn take_state(
+    store: FileStore,
+    fill: Fill,
+) -> Result<(OwnedFile, Option<Record>), StartError> {
+    let token = OwnerToken(random(fill)?);
     let taken = tokio::task::spawn_blocking(move || {
         let mut owned = store.acquire(token)?;
         let record = owned.load()?;
@@ -212,9 +219,12 @@ async fn take_state(store: FileStore) -> Result<(OwnedFile, Option<Record>), Sta
     }
 }
 
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], StartError> {
+/// A source of secure random bytes.
+pub(crate) type Fill = fn(&mut [u8]) -> Result<(), getrandom::Error>;
+
+pub(crate) fn random<const N: usize>(fill: Fill) -> Result<[u8; N], StartError> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|error| StartError::Fault {
+    fill(&mut bytes).map_err(|error| StartError::Fault {
         action: "drawing random bytes",
         fault: Fault::new(Origin::Core, FaultKind::EntropyUnavailable, error.to_string()),
     })?;
@@ -272,4 +282,50 @@ fn spawn<D: Destination>(
     };
     std::thread::Builder::new().name("walferry".to_owned()).spawn(run).map_err(|e| failed(&e))?;
     Ok(Pipeline { handle, ended })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use walferry_destinations::NullDestination;
+
+    use super::*;
+
+    fn never(_: &mut [u8]) -> Result<(), getrandom::Error> {
+        Err(getrandom::Error::UNSUPPORTED)
+    }
+
+    /// The owner's token can be drawn, the seed of the run cannot.
+    fn once(bytes: &mut [u8]) -> Result<(), getrandom::Error> {
+        static CALLS: AtomicU32 = AtomicU32::new(0);
+        if CALLS.fetch_add(1, Ordering::Relaxed) == 0 {
+            getrandom::fill(bytes)
+        } else {
+            never(bytes)
+        }
+    }
+
+    // N-F1, N-01: no record, and nothing that keeps the next start away
+    #[tokio::test]
+    async fn without_random_bytes_nothing_is_begun() {
+        for fill in [never as Fill, once] {
+            let directory = tempfile::tempdir().unwrap();
+            let store = FileStore::open(directory.path().join("state"));
+            let source =
+                SourceConfig::parse("postgres://somebody@127.0.0.1:1/app", &|_| None).unwrap();
+            let started = Pipeline::builder()
+                .source(source)
+                .publication("app")
+                .destination(NullDestination::new())
+                .state(store.clone())
+                .start_with(fill)
+                .await;
+            let Err(StartError::Fault { fault, .. }) = started else { panic!("it starts") };
+            assert_eq!(fault.kind, FaultKind::EntropyUnavailable);
+            assert!(matches!(store.observe(), Ok(None)));
+            assert!(store.acquire(OwnerToken([1; 16])).is_ok(), "nobody holds it");
+        }
+        walferry_coverage::reached("N-F1");
+    }
 }

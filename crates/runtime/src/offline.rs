@@ -37,7 +37,7 @@ pub fn request_tables(
     if store.observe()?.is_none() {
         return Err(RequestError::NoState);
     }
-    let mut owned = store.acquire(OwnerToken(random()?))?;
+    let mut owned = store.acquire(OwnerToken(random(getrandom::fill)?))?;
     let record = owned.load()?.ok_or(RequestError::NoState)?;
     let (record, done) = requests::apply(&record, request, names)?;
     if !done.is_empty() {

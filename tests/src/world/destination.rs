@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use walferry_core::batch::{Batch, CopyBatch, CopyMode, CopyStart, DeliveryClass, Durability};
 use walferry_core::effect::Work;
+use walferry_core::fault::{DestinationClass, FaultKind};
 use walferry_core::ids::{Attempt, Epoch, Lane, OpId, TableId};
 use walferry_core::lsn::Position;
 
@@ -189,16 +190,22 @@ impl Destination {
 
     /// `startup` (DS-16).
     ///
+    /// # Errors
+    /// The sink belongs to another pipeline.
+    ///
     /// # Panics
-    /// If the sink belongs to another pipeline or a newer epoch, or on a second call.
-    pub fn startup(&mut self, pipeline: &str, epoch: Epoch) {
+    /// If it belongs to a newer epoch, or on a second call.
+    pub fn startup(&mut self, pipeline: &str, epoch: Epoch) -> Result<(), FaultKind> {
         assert!(!self.started, "startup twice (DS-09)");
         assert!(self.epoch.is_none_or(|known| known <= epoch), "fenced (DS-16)");
         let owner = self.pipeline.get_or_insert_with(|| pipeline.to_owned());
-        assert_eq!(owner, pipeline, "target of another pipeline (DS-16)");
+        if owner != pipeline {
+            return Err(FaultKind::Destination { class: DestinationClass::Manual });
+        }
         self.epoch = Some(epoch);
         self.started = true;
         reached("DS-16");
+        Ok(())
     }
 
     /// `shutdown`.

@@ -7,14 +7,16 @@ use std::sync::Arc;
 use walferry_core::config::Config;
 use walferry_core::effect::{Effect, Work};
 use walferry_core::fault::{Fault, Origin};
-use walferry_core::ids::{OpId, StreamId};
+use walferry_core::ids::{Lane, OpId, StreamId, TableId};
 use walferry_core::input::{Answer, Input, Request};
 use walferry_core::lsn::Position;
 use walferry_core::notice::{FenceEnd, Notice, Outcome};
 use walferry_core::record::Phase;
+use walferry_core::view::Positions;
 use walferry_core::{Gate, Pipeline, Seed};
 
 use super::judges::Watch;
+use super::judges::fault_points::crash_points;
 use super::row::Row;
 use super::{MAIN, Process, Running, World};
 use crate::coverage::reached;
@@ -70,16 +72,27 @@ impl World {
 
     fn judge_picture(&mut self) {
         let doomed = self.is_doomed();
+        let timeline = self.timeline();
         let Some(process) = &mut self.process else { return };
         let gap = process.watch.gap.filter(|_| !doomed);
         assert_eq!(gap, None, "a gap of an adopted table is not reported (O-10)");
         let view = process.pipeline.view();
         process.watch.judge(&view, &self.config.limits, self.event_bytes);
+        process.watch.judge_stop(self.now, &self.config.limits, self.last_advance);
+        let full = process.pipeline.gate(MAIN) == Gate::Closed && view.lifecycle == "running";
+        process.watch.retrying &= view.lifecycle != "running" || view.outstanding > 0;
+        if let Some(source) = self.source.on_timeline(timeline) {
+            process.watch.judge_frontier(&view, source);
+        }
+        if full && view.held_bytes > self.config.limits.memory_bytes / 4 {
+            self.hit(["A-F7"]);
+        }
     }
 
     /// Lets time pass, wakes the core, and gives up what has used its budget.
     pub fn advance(&mut self, by: Duration) {
         self.now = self.now.after(by);
+        self.last_advance = by;
         let now = self.now;
         self.source.now = now;
         let Some(process) = &mut self.process else { return };
@@ -137,35 +150,66 @@ impl World {
 
     /// A keepalive; `far` as far ahead as the server may say (PG-09).
     pub fn keepalive(&mut self, stream: StreamId, far: bool, reply: bool) {
-        if self.source.senders.contains_key(&stream) && self.may_read(stream) {
-            let (session, event) = self.source.keepalive(stream, far, reply);
-            self.handle(Input::Stream { stream, session, events: vec![event] });
+        let Some(sender) = self.source.senders.get(&stream) else { return };
+        if !self.may_read(stream) {
+            return;
+        }
+        let inside = sender.is_inside();
+        let before = self.process.as_ref().and_then(|process| process.watch.before());
+        let busy = inside || self.destination.owing_knowingly().contains(&Lane::Main);
+        let (session, event) = self.source.keepalive(stream, far, reply);
+        self.handle(Input::Stream { stream, session, events: vec![event] });
+        if stream == MAIN && busy {
+            self.judge_keepalive(before);
+        }
+        if inside {
+            self.hit(["A-F8"]);
+        }
+    }
+
+    /// A-I5: nothing moves by a keepalive while something is under way.
+    fn judge_keepalive(&self, before: Option<Positions>) {
+        let after = self.process.as_ref().and_then(|process| process.watch.before());
+        if let (Some(before), Some(after)) = (before, after) {
+            let still = (before.received, before.frontier) == (after.received, after.frontier);
+            assert!(still, "a keepalive moves {before:?} to {after:?} (A-I5)");
+            reached("A-I5");
         }
     }
 
     /// A stream ends although nobody closed it.
     pub fn end_stream(&mut self, stream: StreamId, fault: Fault) {
+        let points = self.loss_points(stream);
         if let Some(sender) = self.source.senders.remove(&stream) {
             self.handle(Input::StreamEnded { stream, session: sender.session, fault });
+            self.hit(points);
         }
     }
 
     /// Asks for an orderly stop.
     pub fn stop(&mut self) {
-        self.handle(Input::Request(Request::Stop));
+        self.request(Request::Stop);
     }
 
-    /// Asks for something else.
+    /// Asks for something.
     pub fn request(&mut self, request: Request) {
+        let stops = matches!(request, Request::Stop | Request::StopNow);
+        let points = if stops { self.stop_points() } else { Vec::new() };
+        let copies = self.pipeline().is_some_and(|pipeline| {
+            pipeline.view().tables.iter().any(|table| table.copy.is_some())
+        });
+        if let Some(process) = self.process.as_mut().filter(|_| stops) {
+            process.watch.stop.get_or_insert((self.now, copies));
+        }
+        self.recreation_asked |= request == Request::Recreate;
         self.handle(Input::Request(request));
+        self.hit(points);
     }
 
     /// The process dies. `save` says whether the save in flight took effect; `survives` how much
     /// of so many accepted calls of a lane is durable.
     pub fn crash(&mut self, save: bool, survives: impl FnMut(usize) -> usize) {
-        for point in super::judges::fault_points::fault_points(self) {
-            reached(point);
-        }
+        let points = crash_points(self, save);
         self.trace
             .line(|| format!("--- crash, a save in flight {}", if save { "done" } else { "lost" }));
         self.process = None;
@@ -174,6 +218,7 @@ impl World {
         self.crash_destination(survives);
         self.source.disconnect_all();
         self.judge();
+        self.hit(points);
     }
 
     /// What the destination did was made of the timeline that the record names.
@@ -245,6 +290,9 @@ impl World {
 
     fn begin(&mut self, op: OpId, budget: Option<Duration>, work: Work<Row>) {
         self.judge_work(&work);
+        if let Some(process) = &mut self.process {
+            process.watch.lane_begins(&work);
+        }
         self.destination.begin(op, &work);
         if let Work::Save { record, .. } = &work {
             self.store.begin(op, Arc::clone(record), self.source.timeline);
@@ -270,10 +318,11 @@ impl World {
     }
 
     fn note(&mut self, notice: &Notice) {
-        if let Notice::HandedOver { table, attempt, handover, .. } = notice {
+        if let Notice::HandedOver { table, attempt, handover, ready } = notice {
             self.destination.handed_over(*table, *attempt, *handover);
             self.judge_handover(*table, *handover);
             self.note_gap(*table, *handover);
+            self.judge_place(*table, *handover, *ready);
         }
         if let Some(rule) = rule_of(notice) {
             reached(rule);
@@ -281,13 +330,26 @@ impl World {
         if let Notice::SilentRewrite { table, .. } = notice {
             self.reported.insert(*table);
         }
+        if let Notice::MainRetry { failures, .. } = notice {
+            let most = self.config.limits.main_retries_max;
+            assert!(*failures <= most, "{failures} failures in a row, of {most} (Y-I3)");
+            reached("Y-I3");
+        }
+        if let (Notice::FenceOpened { table, why, .. }, Some(process)) = (notice, &mut self.process)
+        {
+            let (limits, late) = (&self.config.limits, self.last_advance);
+            process.watch.fences.opens(*table, *why, self.now, limits, late);
+        }
+        if let (Notice::FenceClosed { table, .. }, Some(process)) = (notice, &mut self.process) {
+            process.watch.fences.closes(*table, self.now);
+        }
         if let Some(process) = &mut self.process {
             process.note(notice, self.in_peace);
         }
     }
 
     /// O-10, K-18: what an adopted table was not told of below its handover has to be reported.
-    fn note_gap(&mut self, table: walferry_core::ids::TableId, handover: Position) {
+    fn note_gap(&mut self, table: TableId, handover: Position) {
         let Some(target) = self.destination.visible.get(&table).filter(|t| t.adopted) else {
             return;
         };
@@ -301,17 +363,12 @@ impl World {
         }
     }
 
-    fn judge_handover(&self, table: walferry_core::ids::TableId, handover: Position) {
+    fn judge_handover(&self, table: TableId, handover: Position) {
         let Some(target) = self.destination.durable.get(&table) else {
             panic!("table {table} handed over without a target");
         };
         reached("H-I1");
         reached("W-I1");
-        if let Some(pipeline) = self.pipeline() {
-            let main = pipeline.view().positions.dispatched;
-            assert!(handover >= main.min(handover), "handover below the main position (H-I2)");
-            reached("H-I2");
-        }
         if target.adopted {
             return;
         }
@@ -323,10 +380,48 @@ impl World {
         assert_eq!(lost, None, "handover of {table} at {handover} leaves a hole (W-I1)");
         reached("T-I1");
         reached("H-I4");
+        if target.watermark().is_some() {
+            // What the private lane wrote was accepted first, and then flushed.
+            let lane = Lane::Table(table);
+            let watch = self.process.as_ref().and_then(|process| process.watch.lanes.get(&lane));
+            if watch.is_some_and(|lane| lane.flushed) {
+                reached("DS-I4");
+            }
+        }
+    }
+
+    /// H-I2, H-I3: where main stood when a table was handed over. The picture of the step before is
+    /// the lowest place, the one of this step the highest.
+    fn judge_place(&mut self, table: TableId, handover: Position, ready: bool) {
+        let Some(process) = &self.process else { return };
+        let (Some(before), openings) = (process.watch.before(), process.watch.openings) else {
+            return;
+        };
+        let (least, most) = (before.dispatched, process.pipeline.view().positions.dispatched);
+        if most < least {
+            // The main stream opens again in this very step.
+            return;
+        }
+        assert!(least <= handover, "{table} handed over at {handover}, main is at {least} (H-I2)");
+        let legal = if ready { handover <= most } else { least < handover };
+        assert!(legal, "ready is {ready}: {handover}, main is at {least} to {most} (H-I2)");
+        reached("H-I2");
+        let from = process.watch.opened_at.unwrap_or_default();
+        let dropped = self.source.history_from(table, from).next();
+        if openings > 0 && dropped.is_some_and(|(key, _)| least.covers(key.commit)) {
+            reached("H-I3");
+        }
+        if self.source.transaction_around(least).is_some() {
+            self.hit(["H-F3"]);
+        }
+        if least == handover || super::judges::next(least) == handover {
+            self.hit(["H-F4"]);
+        }
     }
 
     /// The process has ended by itself; what it held goes as in a crash.
     fn end(&mut self, outcome: Outcome) {
+        self.judge_end(&outcome);
         let Some(mut process) = self.process.take() else { return };
         let more = process.pipeline.poll_effect();
         assert_eq!(more, None, "an effect after the end");
@@ -352,7 +447,9 @@ impl World {
     pub(super) fn complete(&mut self, op: OpId, result: Result<Answer, Fault>) {
         self.source.end_creation(op);
         if let Some(process) = &mut self.process {
-            process.working.remove(&op);
+            if let Some(running) = process.working.remove(&op) {
+                process.watch.lane_ended(&running.work, result.is_ok());
+            }
             process.reads.remove(&op);
         }
         self.handle(Input::Completed { op, result });
@@ -379,21 +476,21 @@ impl Process {
         if let Notice::Promoted { fork, .. } = notice {
             self.handovers.retain(|_, handover| *handover <= *fork);
         }
-        if let Notice::FenceClosed { table, .. } = notice {
-            self.watch.fence = Some(*table);
+        if let Notice::FenceClosed { .. } = notice {
             self.watch.fence_in_peace = in_peace;
         }
         if let Notice::FenceOpened { table, why, .. } = notice {
             // Everything is answered at once, so the table must pass main (W-14).
             let in_vain = *why == FenceEnd::Expired && self.watch.fence_in_peace;
             assert!(!in_vain, "a fence for table {table} ended by time in peace (W-I4)");
-            self.watch.fence = None;
         }
         if let Notice::AdoptGap { table, .. } = notice
             && self.watch.gap == Some(*table)
         {
             self.watch.gap = None;
         }
+        self.watch.retrying |= matches!(notice, Notice::MainRetry { .. });
+        self.watch.slot_lost |= matches!(notice, Notice::SlotLost { .. });
     }
 }
 
@@ -420,12 +517,12 @@ const fn rule_of(notice: &Notice) -> Option<&'static str> {
         Notice::NotConverging { .. } => "W-18",
         Notice::SideTaskFailed { .. } => "T-F2",
         Notice::Promoted { .. } => "P-I1",
-        Notice::FenceClosed { .. } => "W-I2",
+        Notice::FenceClosed { .. } => "W-13",
         Notice::FenceOpened { .. } => "W-15",
         Notice::AdoptGap { .. } => "O-10",
         Notice::TombstoneSkipped { .. } => "T-I4",
-        Notice::MainRetry { .. } => "Y-I3",
-        Notice::SlotLost { .. } => "I-F7",
+        Notice::MainRetry { .. } => "Y-02",
+        Notice::SlotLost { .. } => "I-02",
         Notice::Recreating { .. } => "I-04",
         Notice::SilentRewrite { .. } => "D-15",
         Notice::IdentityLost { .. } => "D-16",

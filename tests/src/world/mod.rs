@@ -20,6 +20,7 @@ mod surroundings;
 pub mod target;
 pub mod trace;
 
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use walferry_core::Pipeline;
@@ -79,6 +80,14 @@ pub struct World {
     operator_at: Instant,
     /// Faults and load have ended (O-11).
     in_peace: bool,
+    /// How far the clock moved last: the core is woken at most so late.
+    last_advance: Duration,
+    /// Fault points that were hit.
+    hits: BTreeSet<&'static str>,
+    /// Whether the main slot was created again since the world began.
+    created_again: bool,
+    /// Whether a person has asked for a re-creation.
+    recreation_asked: bool,
 }
 
 /// One process run.
@@ -141,6 +150,10 @@ impl World {
             refused: None,
             operator_at: Instant(0),
             in_peace: false,
+            last_advance: Duration::ZERO,
+            hits: BTreeSet::new(),
+            created_again: false,
+            recreation_asked: false,
         }
     }
 
@@ -148,6 +161,11 @@ impl World {
     pub const fn keep_budgets(&mut self) {
         self.budgets = true;
         self.read_bytes = 1 << 20;
+    }
+
+    /// Events that claim to keep so much alive will come.
+    pub const fn expect_events_of(&mut self, bytes: u64) {
+        self.event_bytes = bytes;
     }
 
     /// The clock.
@@ -159,6 +177,12 @@ impl World {
     /// The process dies before the effect with this number is executed.
     pub const fn crash_before_effect(&mut self, number: u64) {
         self.crash_at = Some(number);
+    }
+
+    /// The process lives on behind the effect before which it should have died.
+    pub fn spare(&mut self) {
+        self.crash_at = None;
+        self.drain();
     }
 
     /// Effects executed so far.
@@ -218,6 +242,6 @@ impl World {
     /// Whether a fence of the living process is closed.
     #[must_use]
     pub fn has_closed_fence(&self) -> bool {
-        self.process.as_ref().is_some_and(|process| process.watch.fence.is_some())
+        self.process.as_ref().is_some_and(|process| process.watch.fence().is_some())
     }
 }

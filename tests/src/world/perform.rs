@@ -4,10 +4,12 @@
 use walferry_core::batch::Durability;
 use walferry_core::effect::Work;
 use walferry_core::fault::{Blame, DestinationClass, Fault, FaultKind, Origin};
-use walferry_core::ids::OpId;
+use walferry_core::ids::{Lane, OpId};
 use walferry_core::input::{Answer, Input};
+use walferry_core::record::Record;
 use walferry_core::source::{MonitorFacts, RangeFacts, SchemaFacts};
 
+use super::judges::Step;
 use super::row::Row;
 use super::source::Edit;
 use super::{MAIN, World};
@@ -54,19 +56,43 @@ impl World {
     /// Work fails without an effect, and says who is at fault.
     pub fn refuse_blaming(&mut self, op: OpId, kind: FaultKind, blame: Blame) {
         let origin = origin_of(&kind);
+        let points = self.points_of_failure(op, &kind);
+        let running = self.process.as_ref().and_then(|process| process.working.get(&op));
+        if let Some(work) = running.map(|running| running.work.clone()) {
+            self.let_go(&work);
+        }
         if kind == FaultKind::StoreFailed {
             self.store.doubt(false);
         }
         self.destination.failed(op, false);
         self.complete(op, Err(Fault { blame, ..Fault::new(origin, kind, "") }));
+        self.hit(points);
+    }
+
+    /// The driver lets go of connections that it was asked to close, whatever becomes of the request.
+    fn let_go(&mut self, work: &Work<Row>) {
+        if let Work::CloseCopy { table, attempt } = work {
+            self.source.close_copy(*table, *attempt);
+        }
+        if let Work::CloseStream { stream } = work {
+            self.source.senders.remove(stream);
+        }
+    }
+
+    fn points_of_failure(&self, op: OpId, kind: &FaultKind) -> Vec<&'static str> {
+        let running = self.process.as_ref().and_then(|process| process.working.get(&op));
+        let running = running.filter(|running| !running.cancelled);
+        running.map_or_else(Vec::new, |running| self.failure_points(&running.work, kind))
     }
 
     /// The save in flight takes effect and reports failure (R-F9).
     pub fn save_in_doubt(&mut self, op: OpId) {
+        let points = self.points_of_failure(op, &FaultKind::StoreFailed);
         self.store.doubt(true);
-        reached("R-F9");
         reached("R-I4");
         self.complete(op, Err(Fault::new(Origin::Store, FaultKind::StoreFailed, "")));
+        self.hit(["R-F9"]);
+        self.hit(points);
     }
 
     /// A call takes effect and reports failure (DS-F3).
@@ -81,9 +107,14 @@ impl World {
         }
         let done = self.take_effect(op, &running.work, durability);
         self.destination.reported_failed(&running.work);
-        reached("DS-F3");
         let kind = if done.is_ok() { TRANSIENT } else { FaultKind::Transport };
+        let mut points = self.failure_points(&running.work, &kind);
+        points.push("DS-F3");
+        if matches!(running.work, Work::Flush { lane: Lane::Main }) {
+            points.push("F-F5");
+        }
         self.complete(op, Err(Fault::new(origin_of(&kind), kind, "")));
+        self.hit(points);
     }
 
     /// Work never returns: it ends when its budget has passed.
@@ -93,7 +124,6 @@ impl World {
             && running.deadline.is_some()
         {
             running.hung = true;
-            reached("DS-F2");
         }
     }
 
@@ -111,7 +141,16 @@ impl World {
         else {
             return;
         };
-        reached("F-F2");
+        let mut points = vec![if ends_by_itself(&running.work) { "DS-F2" } else { "PG-44" }];
+        if matches!(running.work, Work::Flush { lane: Lane::Main }) {
+            points.push("F-F2");
+        }
+        if matches!(running.work, Work::CreateSlot { .. }) {
+            points.push("M-F1");
+        }
+        if matches!(running.work, Work::Save { .. }) {
+            points.push("R-F10");
+        }
         let (kind, origin) = if let Work::Save { .. } | Work::CheckOwner = running.work {
             self.store.doubt(false);
             (FaultKind::StoreFailed, Origin::Store)
@@ -121,15 +160,13 @@ impl World {
             let origin = if sink { Origin::Destination } else { Origin::Source };
             (FaultKind::Timeout { budget }, origin)
         };
-        if let Work::CloseCopy { table, attempt } = running.work {
-            // The driver lets go of the connections in any case.
-            self.source.close_copy(table, attempt);
-        }
-        if let Work::CloseStream { stream } = running.work {
-            self.source.senders.remove(&stream);
+        self.let_go(&running.work);
+        if !running.cancelled {
+            points.extend(self.failure_points(&running.work, &kind));
         }
         self.destination.failed(op, true);
         self.complete(op, Err(Fault::new(origin, kind, "")));
+        self.hit(points);
     }
 
     /// Some rows of a read; whether any were left.
@@ -160,9 +197,12 @@ impl World {
         durability: Durability,
     ) -> Result<Answer, FaultKind> {
         match work {
-            Work::Save { .. } => self.store.saved(),
+            Work::Save { record, .. } => {
+                self.note_save(record);
+                self.store.saved();
+            }
             Work::CheckOwner => (),
-            Work::Startup { pipeline, epoch } => self.destination.startup(pipeline, *epoch),
+            Work::Startup { pipeline, epoch } => self.destination.startup(pipeline, *epoch)?,
             Work::Shutdown => self.destination.shutdown(),
             Work::BeginCopy(start) => {
                 let forgotten = self.store.is_forgotten(start.table);
@@ -173,10 +213,16 @@ impl World {
                 let source = self.source.on_timeline(self.timeline()).unwrap_or(&self.source);
                 self.destination.flushed(op, *lane, source);
                 reached("F-I1");
+                if *lane == Lane::Main {
+                    self.step(Step::Flushed);
+                }
             }
             Work::WriteRows(_) | Work::FinishCopy { .. } | Work::WriteChanges(_) => {
                 let source = self.source.on_timeline(self.timeline()).unwrap_or(&self.source);
                 self.destination.written(op, durability, source);
+                if is_fragment(work) && durability == Durability::Durable {
+                    self.hit(["B-F2"]);
+                }
                 return Ok(Answer::Written(durability));
             }
             Work::OpenSnapshot { .. }
@@ -211,12 +257,32 @@ impl World {
         if let Work::CheckOwner = work {
             process.watch.checked_owner = true;
         }
+        process.watch.started |= matches!(work, Work::Startup { .. });
         if let Work::Save { record, .. } = work {
             process.watch.reconciled |= record.initial_lsn.is_some() && !record.recreate;
             if record.recreate {
                 process.watch.offered = None;
             }
         }
+    }
+
+    fn step(&mut self, step: Step) {
+        if let Some(process) = &mut self.process {
+            process.watch.last_step = step;
+        }
+    }
+
+    /// Saves that lead to another step.
+    fn note_save(&mut self, record: &Record) {
+        let Some(before) = self.store.persisted() else { return };
+        let again = before.recreate && !record.recreate;
+        self.created_again |= again;
+        let followed = before.identity.timeline != record.identity.timeline && !record.recreate;
+        self.step(match (again, followed) {
+            (true, _) => Step::CreatedAgain,
+            (false, true) => Step::Followed,
+            (false, false) => Step::Other,
+        });
     }
 
     fn let_in(&self, work: &Work<Row>) -> Result<(), FaultKind> {
@@ -269,7 +335,13 @@ impl World {
         }
         if let Work::OpenStream { stream, session, slot, from } = work {
             source.open_stream(*stream, *session, slot, *from)?;
-            return Ok(Answer::Opened(source.seen()));
+            let (seen, main) = (source.seen(), *stream == MAIN);
+            if let Some(process) = self.process.as_mut().filter(|_| main) {
+                process.watch.last_step = Step::Other;
+                process.watch.opened_at = Some(*from);
+                process.watch.slot_lost = false;
+            }
+            return Ok(Answer::Opened(seen));
         }
         if let Work::CloseStream { stream } = work {
             source.senders.remove(stream);
@@ -279,7 +351,11 @@ impl World {
                 // Creation writes a record of the running transactions, and begins behind it.
                 source.unpublished(1);
             }
-            return Ok(Answer::Created(source.create_slot(slot, false, *failover)?));
+            let made = source.create_slot(slot, false, *failover)?;
+            if let Some(process) = &mut self.process {
+                process.watch.inspected = true;
+            }
+            return Ok(Answer::Created(made));
         }
         if let Work::DropSlot { slot } = work {
             source.drop_slot(slot)?;
@@ -305,7 +381,11 @@ impl World {
         } else if let Work::ListPublication = work {
             Answer::Publication(source.listing())
         } else if let Work::InspectSlot { slot } = work {
-            Answer::Slot(source.report(slot))
+            let report = source.report(slot);
+            if let Some(process) = &mut self.process {
+                process.watch.inspected |= report.slot.is_some();
+            }
+            Answer::Slot(report)
         } else if let Work::ListSlots { prefix } = work {
             Answer::Slots(source.slots_of(prefix))
         } else if let Work::ReadBlockers { .. } = work {
@@ -319,6 +399,7 @@ impl World {
             let answer = Answer::Identified(source.server());
             if let Some(process) = &mut self.process {
                 process.watch.identified = true;
+                process.watch.at_identify = self.store.persisted().cloned();
             }
             answer
         } else {
@@ -361,6 +442,12 @@ const fn origin_of(kind: &FaultKind) -> Origin {
     } else {
         Origin::Source
     }
+}
+
+/// Whether a batch of main ends inside a transaction.
+fn is_fragment(work: &Work<Row>) -> bool {
+    let Work::WriteChanges(batch) = work else { return false };
+    batch.lane == Lane::Main && batch.transactions.iter().all(|part| part.end.is_none())
 }
 
 /// Calls of the store and the destination are not cut off by a cancellation.

@@ -49,10 +49,13 @@ impl World {
     pub fn crash_server(&mut self, down: Duration) {
         self.trace.line(|| "--- the server crashes".to_owned());
         let streams = self.source.senders.clone();
+        let replays = streams.keys().any(|stream| *stream != super::MAIN);
         self.source.crash(down);
         self.source.senders = streams;
         self.drop_connections();
         reached("PG-07");
+        self.hit(["A-F2"]);
+        self.hit(replays.then_some("W-F7"));
     }
 
     /// The standby takes over (P).
@@ -60,8 +63,10 @@ impl World {
         let streams = self.source.senders.clone();
         let Some(fork) = self.source.promote() else { return };
         self.trace.line(|| format!("--- the standby takes over at {fork}"));
+        let points = self.promotion_points(fork);
         self.source.senders = streams;
         self.drop_connections();
+        self.hit(points);
     }
 
     /// Connections reach the primary from before the promotion (P-F10), until they do not.
@@ -73,6 +78,7 @@ impl World {
         self.trace.line(|| "--- connections reach another primary".to_owned());
         self.source.senders = streams;
         self.drop_connections();
+        self.hit(["P-F10"]);
         true
     }
 
@@ -82,12 +88,14 @@ impl World {
         let streams = self.source.senders.iter().filter(|(_, sender)| sender.slot == slot);
         let streams: Vec<StreamId> = streams.map(|(&id, _)| id).collect();
         let senders = self.source.senders.clone();
+        let points = self.slot_points(slot, reason);
         self.source.checkpoint(Some((slot, reason)));
         self.source.senders = senders;
         for stream in streams {
-            let fault = Fault::new(Origin::Source, super::source::server_error(*b"55000"), "");
+            let fault = Fault::new(Origin::Source, super::source::server_error(*b"57P01"), "");
             self.end_stream(stream, fault);
         }
+        self.hit(points);
     }
 
     /// The exporting connection of an attempt is lost.
@@ -97,6 +105,14 @@ impl World {
             self.end_stream(stream, Fault::new(Origin::Source, FaultKind::Transport, ""));
         }
         self.source.lose_exporter(table, attempt);
+        self.hit(["K-F10"]);
+    }
+
+    /// The connection of a reader is lost.
+    pub fn lose_reader(&mut self, table: TableId, attempt: Attempt, reader: u32) {
+        if self.source.lose_reader(table, attempt, reader) {
+            self.hit(["K-F11"]);
+        }
     }
 
     /// Of what the sink has accepted a suffix of each lane is lost (DS-03).

@@ -96,6 +96,7 @@ impl Target {
         let there: Vec<_> = self.sequences.keys().copied().collect();
         assert_eq!(there, (1..=sequences).collect::<Vec<_>>(), "sequences (K-I2)");
         reached("K-I2");
+        reached("DS-I1");
         self.finished = true;
     }
 
@@ -198,6 +199,12 @@ impl Target {
         assert_eq!(names, sorted, "the plan of table {table} does not lead there (D-I4)");
         reached("D-I4");
         self.changes.insert(change.position, Arc::clone(change));
+    }
+
+    /// Position of the newest schema change.
+    #[must_use]
+    pub fn changed_at(&self) -> Option<EventKey> {
+        self.changes.last_key_value().map(|(&position, _)| position)
     }
 
     /// Its shape after everything that was applied.

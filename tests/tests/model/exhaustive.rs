@@ -1,31 +1,236 @@
-//! One short scenario, two tables and three transactions of which one truncates a table, repeated
-//! with a crash after every effect, with each outcome of what is in doubt then.
+//! Short scenes, each repeated with everything that can go wrong (`blows`) before each of its
+//! effects. The table of a scene says which fault points it reaches, and a scene that does not reach
+//! them fails; where the others are reached stands in `directed`.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use walferry_core::batch::{Declaration, DeliveryClass, Durability};
 use walferry_core::config::{Config, Limits};
 use walferry_core::effect::Work;
-use walferry_core::ids::{Lane, OpId, TableId};
-use walferry_core::record::{Phase, Record};
+use walferry_core::ids::TableId;
+use walferry_core::policies::{PromotionLoss, SlotLoss};
 use walferry_core::schema::SchemaSupport;
 use walferry_tests::coverage::reached;
 use walferry_tests::world::dice::Dice;
-use walferry_tests::world::row::Row;
-use walferry_tests::world::source::{Edit, Source};
-use walferry_tests::world::target::Target;
+use walferry_tests::world::source::{Alter, Edit, Filled, Source};
 use walferry_tests::world::{MAIN, World};
 
+use super::blows::{Blow, CRASHES, OTHERS};
 use super::message;
 
-const A: TableId = TableId(101);
-const B: TableId = TableId(102);
-const STEPS: u32 = 110;
-/// Orders in which the world answers.
-const ORDERS: u64 = 5;
+pub(crate) const A: TableId = TableId(101);
+pub(crate) const B: TableId = TableId(102);
 
-fn world() -> World {
-    let config = Config {
+/// A story of two tables.
+pub(crate) struct Scene {
+    pub(crate) name: &'static str,
+    /// Orders in which the world answers.
+    orders: u64,
+    steps: u32,
+    config: fn(&mut Config),
+    /// What happens, at which step at the earliest.
+    events: &'static [(u32, Event)],
+    blows: &'static [&'static [Blow]],
+    /// Fault points that it reaches.
+    pub(crate) reaches: &'static [&'static str],
+}
+
+/// Something that happens in a story, as soon as no lock is in its way; whether it did.
+type Event = fn(&mut World) -> bool;
+
+fn commit(world: &mut World, edits: &[Edit], gap: u64) -> bool {
+    let free = edits.iter().all(|edit| world.source.may_run(edit, None));
+    if free {
+        world.source.commit(edits, gap, 2, 100);
+    }
+    free
+}
+
+fn first(world: &mut World) -> bool {
+    commit(world, &[Edit::Put(A, 1), Edit::Put(B, 1), Edit::Put(A, 3)], 1)
+}
+
+/// Its commit record touches the one before.
+fn truncate(world: &mut World) -> bool {
+    let edits = [Edit::Put(B, 4), Edit::Truncate(vec![B]), Edit::Put(A, 1), Edit::Put(B, 1)];
+    commit(world, &edits, 0)
+}
+
+fn last(world: &mut World) -> bool {
+    commit(world, &[Edit::Delete(A, 3), Edit::Put(B, 1), Edit::Put(A, 2)], 1)
+}
+
+fn add_column(world: &mut World) -> bool {
+    let add = Edit::Alter(A, Alter::Add(Filled::Constant));
+    commit(world, &[Edit::Put(A, 1), add, Edit::Put(A, 4)], 1)
+}
+
+fn leave(world: &mut World) -> bool {
+    world.source.leave(B);
+    true
+}
+
+fn join(world: &mut World) -> bool {
+    world.source.join(B);
+    true
+}
+
+fn leave_and_join(world: &mut World) -> bool {
+    world.source.leave(A);
+    world.source.join(A);
+    true
+}
+
+fn drop_table(world: &mut World) -> bool {
+    commit(world, &[Edit::Put(B, 1), Edit::Put(B, 2)], 1) && commit(world, &[Edit::Drop(B)], 1)
+}
+
+fn list(world: &mut World) -> bool {
+    world.advance(core::time::Duration::from_secs(10));
+    true
+}
+
+fn replicate(world: &mut World) -> bool {
+    world.source.replicate(true);
+    true
+}
+
+fn promote(world: &mut World) -> bool {
+    let ready = world.streams();
+    if ready {
+        world.source.replicate(true);
+        world.promote();
+    }
+    ready
+}
+
+fn lose_slot(world: &mut World) -> bool {
+    let slot = world.store.persisted().map(|record| record.identity.slot.clone());
+    if let Some(slot) = slot.filter(|_| world.streams()) {
+        world.invalidate(&slot, "idle_timeout");
+        return true;
+    }
+    false
+}
+
+fn fail_copy(world: &mut World) -> bool {
+    let reads = |work: &Work<_>| matches!(work, Work::ReadRange { .. });
+    let found = world.working().into_iter().find(|(_, work)| reads(work));
+    if let Some((op, _)) = found {
+        world.refuse(op, walferry_core::fault::FaultKind::Transport);
+        return true;
+    }
+    false
+}
+
+fn stop(world: &mut World) -> bool {
+    world.stop();
+    true
+}
+
+const ORDINARY: [(u32, Event); 3] = [(30, first), (50, truncate), (70, last)];
+
+/// The table: which scene reaches which fault point.
+pub(crate) const SCENES: &[Scene] = &[
+    Scene {
+        name: "first start, two copies, three transactions",
+        orders: 5,
+        steps: 110,
+        config: |_| (),
+        events: &ORDINARY,
+        blows: &[&CRASHES],
+        reaches: &[
+            "U-F1", "U-F2", "U-F3", "U-F4", "U-F5", "U-F6", "U-F7", "U-F10", "U-F11", "T-F1",
+            "C-F10", "C-F11", "C-F12", "K-F1", "K-F2", "K-F3", "K-F4", "K-F5", "K-F6", "K-F7",
+            "K-F9", "W-F3", "W-F4", "W-F5", "H-F2", "X-F2", "X-F3", "X-F4", "X-F5", "B-F1", "B-F2",
+            "F-F4",
+        ],
+    },
+    Scene {
+        name: "the same, with everything but a crash",
+        orders: 2,
+        steps: 110,
+        config: |_| (),
+        events: &ORDINARY,
+        blows: &[&OTHERS],
+        reaches: &[
+            "A-F1", "A-F2", "A-F5", "DS-F1", "DS-F2", "DS-F3", "F-F1", "F-F2", "F-F3", "F-F5",
+            "H-F1", "K-F8", "K-F10", "K-F12", "L-F1", "M-F1", "Q-F2", "Q-F4", "R-F9", "R-F10",
+            "U-F14", "W-F1", "W-F6", "W-F7", "X-F7", "X-F8",
+        ],
+    },
+    Scene {
+        name: "a column is added",
+        orders: 2,
+        steps: 110,
+        config: |config| config.destination.schema_changes = SchemaSupport::ALL,
+        events: &[(30, first), (50, add_column), (70, last), (80, add_column)],
+        blows: &[&CRASHES, &OTHERS],
+        reaches: &["D-F1", "D-F2"],
+    },
+    Scene {
+        name: "tables leave, join and are dropped",
+        orders: 1,
+        steps: 130,
+        config: |_| (),
+        events: &[
+            (40, leave),
+            (41, list),
+            (60, join),
+            (61, list),
+            (75, leave_and_join),
+            (76, list),
+            (90, drop_table),
+            (91, list),
+        ],
+        blows: &[&CRASHES],
+        reaches: &["T-F1", "T-F8"],
+    },
+    Scene {
+        name: "an attempt fails",
+        orders: 1,
+        steps: 90,
+        config: |_| (),
+        events: &[(15, fail_copy), (30, first)],
+        blows: &[&CRASHES, &OTHERS],
+        reaches: &["Y-F1", "Y-F3", "K-F17"],
+    },
+    Scene {
+        name: "the run stops",
+        orders: 1,
+        steps: 120,
+        config: |_| (),
+        events: &[(30, first), (50, truncate), (60, last), (70, stop)],
+        blows: &[&CRASHES, &OTHERS],
+        reaches: &["Q-F1", "Q-F5"],
+    },
+    Scene {
+        name: "the source is promoted",
+        orders: 1,
+        steps: 130,
+        config: |config| {
+            config.limits.policies.slot_failover = true;
+            config.limits.policies.promotion_loss = PromotionLoss::Resync;
+            config.limits.horizon_step_bytes = 4_096;
+        },
+        events: &[(30, first), (45, replicate), (50, last), (60, promote), (80, first)],
+        blows: &[&CRASHES, &OTHERS],
+        reaches: &["P-F1", "P-F2", "P-F3", "P-F4", "Q-F3", "X-F1", "X-F6"],
+    },
+    Scene {
+        name: "the main slot is lost",
+        orders: 1,
+        steps: 150,
+        config: |config| config.limits.policies.slot_loss = SlotLoss::Recreate,
+        events: &[(30, first), (50, last), (60, lose_slot), (110, first)],
+        blows: &[&CRASHES, &OTHERS],
+        reaches: &["I-F1", "I-F2", "I-F3", "I-F4", "I-F5", "I-F11", "Q-F3"],
+    },
+];
+
+fn new_world(scene: &Scene) -> World {
+    let mut config = Config {
         publication: "app".to_owned(),
         database: "app".to_owned(),
         destination: Declaration {
@@ -45,38 +250,32 @@ fn world() -> World {
             ..Limits::default()
         },
     };
-    World::new(config, Source::new(2, 2))
+    (scene.config)(&mut config);
+    let mut world = World::new(config, Source::new(2, 2));
+    world.keep_budgets();
+    world
 }
 
-fn transaction(number: usize) -> Vec<Edit> {
-    match number {
-        0 => vec![Edit::Put(A, 1), Edit::Put(B, 1), Edit::Put(A, 3)],
-        1 => vec![Edit::Put(B, 4), Edit::Truncate(vec![B]), Edit::Put(A, 1), Edit::Put(B, 1)],
-        _ => vec![Edit::Delete(A, 3), Edit::Put(B, 1), Edit::Put(A, 2)],
-    }
-}
-
-/// Plays the scenario until its end, or until the effect before which the process dies.
-fn scenario(world: &mut World, order: u64) {
+/// Plays the story until its end, or until the effect before which a blow falls.
+fn story(scene: &Scene, world: &mut World, order: u64) {
     let mut dice = Dice::new(order);
-    let mut committed = 0;
+    let mut events = scene.events.iter().peekable();
     world.start();
-    for step in 0..STEPS {
-        if world.is_doomed() {
+    for step in 0..scene.steps {
+        if world.is_doomed() || !world.is_alive() {
             return;
         }
-        let due = step >= 30 + 20 * u32::try_from(committed).unwrap_or(u32::MAX);
-        if committed < 3 && due && world.source.tables[&B].locked_by.is_none() {
-            // The commit record of the second one touches the first.
-            world.source.commit(&transaction(committed), u64::from(committed != 1), 2, 100);
-            committed += 1;
+        if let Some((_, event)) = events.peek().filter(|(at, _)| *at <= step)
+            && event(world)
+        {
+            events.next();
             continue;
         }
-        let working = world.working();
+        let working = world.performable();
         let streams: Vec<_> = world.source.senders.keys().copied().collect();
         match dice.below(10) {
             0..=5 if !working.is_empty() => {
-                if let Some((op, _)) = dice.pick(&working) {
+                if let Some(op) = dice.pick(&working) {
                     let durable = dice.chance(30);
                     let answer = if durable { Durability::Durable } else { Durability::Accepted };
                     world.perform(*op, answer);
@@ -95,127 +294,131 @@ fn scenario(world: &mut World, order: u64) {
     }
 }
 
-fn effects(order: u64) -> u64 {
-    let mut world = world();
-    scenario(&mut world, order);
+/// Effects of an undisturbed story.
+fn effects(scene: &Scene, order: u64) -> u64 {
+    let mut world = new_world(scene);
+    story(scene, &mut world, order);
     let effects = world.effects();
     world.heal();
     effects
 }
 
-/// The fault points at which the process stands, as far as they show from outside of it; `save` says
-/// whether the save in flight takes effect, which is as good as a crash right behind it.
-fn points(world: &World, save: bool) -> Vec<&'static str> {
-    let working = world.working();
-    let mut points = start_up_points(world, &working);
-    let Some(record) = world.store.persisted() else { return points };
-    let checkpoint = record.checkpoint;
-    for (_, work) in &working {
-        if let Work::Save { record: saving, .. } = work {
-            if saving.checkpoint > checkpoint {
-                points.extend(if save { ["C-F11", "X-F5"] } else { ["C-F10", "X-F4"] });
-            }
-            points.extend(handover_points(world, record, saving));
-        }
-        if let Work::CloseCopy { table, .. } = work
-            && record.tables.get(table).is_some_and(|entry| entry.phase.handover().is_some())
-        {
-            points.push("W-F5");
-        }
-        let simple: [(&[&'static str], bool); 5] = [
-            (&["X-F2"], matches!(work, Work::WriteChanges(batch) if batch.lane == Lane::Main)),
-            (&["K-F2"], matches!(work, Work::OpenReader { .. })),
-            (&["K-F4", "U-F10"], matches!(work, Work::BeginCopy(_))),
-            (&["K-F6"], matches!(work, Work::WriteRows(_))),
-            (&["K-F7"], matches!(work, Work::FinishCopy { .. })),
-        ];
-        points.extend(simple.iter().filter(|(_, at)| *at).flat_map(|(ids, _)| ids.iter()));
-    }
-    if world.destination.owes(Lane::Main) {
-        points.extend(["C-F12", "X-F3"]);
-    }
-    points
-}
-
-fn start_up_points(world: &World, working: &[(OpId, Work<Row>)]) -> Vec<&'static str> {
-    let mut points = Vec::new();
-    let saving = working.iter().any(|(_, work)| matches!(work, Work::Save { .. }));
-    let starting = working.iter().any(|(_, work)| matches!(work, Work::Startup { .. }));
-    let begun = match world.store.persisted() {
-        None => {
-            points.push("U-F1");
-            false
-        }
-        Some(record) if record.initial_lsn.is_none() => {
-            points.push(if world.source.slots.is_empty() { "U-F2" } else { "U-F3" });
-            false
-        }
-        Some(record) if record.tables.is_empty() => {
-            points.push("U-F4");
-            false
-        }
-        Some(record) => {
-            if record.tables.values().all(|entry| entry.phase == Phase::Pending) {
-                points.push(match (world.streams(), starting) {
-                    (false, _) => "U-F5",
-                    (true, true) => "U-F6",
-                    (true, false) => "U-F7",
-                });
-            }
-            true
-        }
-    };
-    if saving && !begun {
-        points.push("U-F11");
-    }
-    points
-}
-
-/// A save in flight that hands a table over.
-fn handover_points(world: &World, record: &Record, saving: &Record) -> Vec<&'static str> {
-    let mut points = Vec::new();
-    for (table, entry) in &*saving.tables {
-        let before = record.tables.get(table).and_then(|entry| entry.phase.handover());
-        let (Some(handover), None) = (entry.phase.handover(), before) else { continue };
-        points.push("W-F4");
-        let target = world.destination.durable.get(table);
-        let by_main = |target: &Target| target.keys().any(|key| !handover.covers(key.commit));
-        if target.is_some_and(by_main) {
-            points.push("H-F2");
-        }
-    }
-    points
-}
-
-fn crash_after(effect: u64, order: u64, save: bool, survives: bool) {
-    let mut world = world();
-    world.trace.record();
+/// Plays it with a blow; what a judge said, if one said something.
+fn disturb(
+    world: &mut World,
+    scene: &Scene,
+    order: u64,
+    effect: u64,
+    blow: Blow,
+) -> Option<String> {
     let run = catch_unwind(AssertUnwindSafe(|| {
         world.crash_before_effect(effect);
-        scenario(&mut world, order);
-        let points = points(&world, save);
-        world.crash(save, |accepted| if survives { accepted } else { 0 });
+        story(scene, world, order);
+        if world.is_alive() {
+            blow.fall(world);
+        }
         world.heal();
-        points.into_iter().for_each(reached);
     }));
-    if let Err(panic) = run {
+    run.err().map(|panic| message(panic.as_ref()))
+}
+
+/// Fault points that were hit on the way.
+fn disturbed(scene: &Scene, order: u64, effect: u64, blow: Blow) -> BTreeSet<&'static str> {
+    let mut world = new_world(scene);
+    if disturb(&mut world, scene, order, effect, blow).is_some() {
+        // Once more, for the story of it.
+        let mut world = new_world(scene);
+        world.trace.record();
+        let said = disturb(&mut world, scene, order, effect, blow).unwrap_or_default();
         panic!(
-            "crash before effect {effect} of order {order}, save {save}, survives {survives}: \
-             {}\n{}",
-            message(panic.as_ref()),
+            "{}: {blow:?} before effect {effect} of order {order}: {said}\n{}",
+            scene.name,
             world.trace.tail()
         );
     }
+    world.hits().collect()
 }
 
-// U-F1..U-F7, U-F10, U-F11, C-F10..C-F12, K-F, W-F4, W-F5, H-F2, X-F2..X-F5: every one of them
-#[test]
-fn a_crash_after_every_effect_leaves_nothing_lost_and_nothing_doubled() {
-    for order in 0..ORDERS {
-        for effect in 0..effects(order) {
-            for (save, survives) in [(false, false), (false, true), (true, false), (true, true)] {
-                crash_after(effect, order, save, survives);
+fn play(name: &str) {
+    let Some(scene) = SCENES.iter().find(|scene| scene.name == name) else { panic!("{name}") };
+    let mut hits = BTreeSet::new();
+    for order in 0..scene.orders {
+        for effect in 0..effects(scene, order) {
+            for blow in scene.blows.iter().copied().flatten() {
+                hits.extend(disturbed(scene, order, effect, *blow));
             }
+        }
+    }
+    let missed: Vec<_> = scene.reaches.iter().filter(|point| !hits.contains(*point)).collect();
+    assert!(missed.is_empty(), "{name} does not reach {missed:?}, but {hits:?}");
+}
+
+macro_rules! scenes {
+    ($($test:ident: $name:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                play($name);
+            }
+        )*
+
+        #[test]
+        fn every_scene_is_played() {
+            let played = [$($name),*];
+            let all: Vec<_> = SCENES.iter().map(|scene| scene.name).collect();
+            assert_eq!(all, played);
+        }
+    };
+}
+
+scenes! {
+    crashes: "first start, two copies, three transactions",
+    failures: "the same, with everything but a crash",
+    schema: "a column is added",
+    members: "tables leave, join and are dropped",
+    attempts: "an attempt fails",
+    stops: "the run stops",
+    promotions: "the source is promoted",
+    recreations: "the main slot is lost",
+}
+
+/// The record of a run that is about to start its destination, without what a crash may change.
+fn started(world: &mut World) -> walferry_core::record::Record {
+    let starts = |work: &Work<_>| matches!(work, Work::Startup { .. });
+    while !world.working().iter().any(|(_, work)| starts(work)) {
+        match world.performable().first() {
+            Some(&op) => world.perform(op, Durability::Durable),
+            None => world.jump(),
+        }
+    }
+    let Some(record) = world.store.persisted() else { panic!("no record at startup (U-17)") };
+    let mut record = record.clone();
+    record.epoch = walferry_core::ids::Epoch(0);
+    record.identity.slot.clear();
+    (record.initial_lsn, record.checkpoint) = (None, None);
+    record
+}
+
+// U-I2: but for the epoch, the place of the slot and its name, which is made before save A
+#[test]
+fn a_crash_in_start_up_leads_to_the_same_record() {
+    let scene = &SCENES[0];
+    let mut whole = new_world(scene);
+    whole.start();
+    let wanted = started(&mut whole);
+    for effect in 0..whole.effects() {
+        for blow in CRASHES {
+            let mut world = new_world(scene);
+            world.crash_before_effect(effect);
+            world.start();
+            while !world.is_doomed() {
+                let Some(&op) = world.performable().first() else { break };
+                world.perform(op, Durability::Durable);
+            }
+            blow.fall(&mut world);
+            world.start();
+            assert_eq!(started(&mut world), wanted, "{blow:?} before effect {effect} (U-I2)");
+            reached("U-I2");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Random games: everything follows from the seed.
 
-use walferry_tests::coverage::counts;
+use walferry_tests::coverage::{counts, reached};
 use walferry_tests::world::destination::Planted;
 use walferry_tests::world::player::{Player, Size, play};
 
@@ -91,4 +91,5 @@ fn a_destination_that_lies_is_found() {
     let caught = caught.count();
     // A lie shows only where a crash comes between the promise and the write.
     assert!(caught >= 30, "{caught} of 120 lies are found (DS-F4)");
+    reached("DS-F4");
 }

@@ -5,6 +5,8 @@
 //! A failing seed is replayed with `WALFERRY_SIM_SEED=<seed> cargo test -p walferry-tests --test
 //! model`; `WALFERRY_SIM_SEEDS=<count>` plays more of them.
 
+mod blows;
+mod directed;
 mod exhaustive;
 mod games;
 mod interleavings;

@@ -121,6 +121,7 @@ fn death_while_copying() {
     }
     stage.settle();
     insta::assert_snapshot!(stage.text());
+    reached("Y-F5");
 }
 
 // H-F2, H-03: main wrote changes of the table before the handover was saved

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use walferry_core::batch::Durability;
 use walferry_core::effect::Work;
+use walferry_core::fault::{Fault, FaultKind, Origin};
 use walferry_core::ids::{Lane, StreamId};
 use walferry_tests::coverage::reached;
 use walferry_tests::world::MAIN;
@@ -73,6 +74,7 @@ fn a_table_is_not_handed_over_between_two_parts_of_a_transaction() {
     stage.read_main();
     stage.settle();
     insta::assert_snapshot!(stage.text());
+    reached("H-F3");
 }
 
 // DS-02: a lane that asked for a flush in vain and wants none any more holds nobody up
@@ -107,4 +109,68 @@ fn main_does_not_wait_behind_a_lane_that_wants_nothing() {
     let writes = stage.world.working().iter().any(|(_, work)| is_main_write(work));
     assert!(writes, "main writes at once: {:?}", stage.world.working());
     insta::assert_snapshot!(stage.text());
+}
+
+// H-F4, W-09: one byte below main the replay goes on; at main and one byte past it is handed over
+#[test]
+fn the_replay_ends_one_byte_below_at_or_past_main() {
+    for (past, handed_over) in [(0, false), (1, true), (2, true)] {
+        let mut stage = Stage::new(1);
+        stage.world.start();
+        stage.until(|work| matches!(work, Work::ReadRange { .. }));
+        stage.commit(&[Edit::Put(A, 1)]);
+        // Main goes one byte past the commit, the replay to its end, and one or two bytes further.
+        stage.world.source.unpublished(1);
+        stage.read_main();
+        stage.world.advance(Duration::from_secs(10));
+        stage.world.keepalive(MAIN, true, false);
+        stage.settle();
+        let main = stage.world.pipeline().map(|pipeline| pipeline.view().positions.dispatched);
+        assert_eq!(main, Some(stage.world.source.head));
+        stage.read_copy(A);
+        stage.settle();
+        if past > 0 {
+            stage.world.source.unpublished(past - 1);
+            stage.world.keepalive(StreamId::Copy(A), true, false);
+            stage.settle();
+        }
+        let record = stage.world.store.persisted();
+        let entry = record.and_then(|record| record.tables.get(&A));
+        let handover = entry.and_then(|entry| entry.phase.handover());
+        assert_eq!(handover.is_some(), handed_over, "{past}");
+        let ready = |h: walferry_core::lsn::Position| Some(h) == main;
+        assert_eq!(handover.map(ready), handed_over.then_some(past == 1), "{past}");
+    }
+    reached("H-F4");
+}
+
+// W-F2: the private stream is lost inside a transaction, and the attempt starts again
+#[test]
+fn a_private_stream_is_lost_inside_a_transaction() {
+    let mut stage = Stage::new(1);
+    stage.world.start();
+    stage.until(|work| matches!(work, Work::ReadRange { .. }));
+    stage.commit(&[Edit::Put(A, 1), Edit::Put(A, 2)]);
+    stage.read_main();
+    stage.settle();
+    stage.world.deliver(StreamId::Copy(A), 3);
+    let fault = Fault::new(Origin::Source, FaultKind::Transport, "reset");
+    stage.world.end_stream(StreamId::Copy(A), fault);
+    assert!(stage.world.hits().any(|point| point == "W-F2"));
+    stage.world.heal();
+}
+
+// A-F8, A-I5: a keepalive between the fragments of a transaction moves nothing
+#[test]
+fn a_keepalive_inside_a_transaction() {
+    let mut stage = Stage::with(1, |config| config.limits.batch_events = 1);
+    stage.ready();
+    stage.commit(&[Edit::Put(A, 1), Edit::Put(A, 2)]);
+    stage.world.deliver(MAIN, 3);
+    stage.settle();
+    let before = stage.world.pipeline().map(|pipeline| pipeline.view().positions);
+    stage.world.keepalive(MAIN, true, false);
+    assert_eq!(stage.world.pipeline().map(|pipeline| pipeline.view().positions), before);
+    assert!(stage.world.hits().any(|point| point == "A-F8"));
+    stage.world.heal();
 }

@@ -109,6 +109,11 @@ impl<R> Pipeline<R> {
             return Err(mismatch("timeline", &recorded.to_string(), &found.to_string()));
         }
         if record.initial_lsn.is_some() {
+            if found < recorded {
+                // P-02: an old primary, whose history may not even exist (PG-38).
+                let expected = format!("{recorded} or one that descends from it");
+                return Err(mismatch("timeline", &expected, &found.to_string()));
+            }
             return self.go_on(StartupOp::History { timeline: found });
         }
         self.ledger.edit_head(|record| record.identity.timeline = found);

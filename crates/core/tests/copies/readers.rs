@@ -140,6 +140,7 @@ fn one_failing_reader_ends_the_attempt() {
         script.settle();
         assert!(script.pipeline.view().tables[0].copy.is_none());
     }
+    walferry_coverage::reached("K-F11");
 }
 
 // K-17: each range is compared with its own rows

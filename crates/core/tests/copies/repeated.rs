@@ -71,6 +71,7 @@ fn a_batch_that_failed_for_a_while_is_sent_again_as_it_was() {
     assert_eq!(script.pipeline.view().held_bytes, 0, "B-I4");
     script.settle();
     assert!(matches!(script.phase(T), Phase::Ready { .. }));
+    walferry_coverage::reached("K-I2");
 }
 
 // K-28: at most `main_retries_max` times, then as any other failure
@@ -167,4 +168,5 @@ fn a_stop_does_not_wait_for_a_delayed_batch() {
     script.settle();
     assert!(script.ended.is_some());
     assert_eq!(script.saved.as_ref().map(|record| record.tables[&T].tries), Some(0));
+    walferry_coverage::reached("Y-F3");
 }

@@ -97,6 +97,7 @@ fn a_slot_that_is_there_is_removed_first() {
     assert!(script.has(is_snapshot));
     script.settle();
     assert!(matches!(script.phase(T), Phase::Ready { .. }));
+    reached("K-F13");
 }
 
 // K-07, K-F13: foreign is reported and left
@@ -109,6 +110,7 @@ fn a_foreign_slot_of_the_name_is_left_and_the_table_stops() {
     let phase = script.phase(T);
     assert!(matches!(phase, Phase::Errored { policy: Policy::Manual, .. }), "{phase:?}");
     assert!(script.slots.contains_key(&name), "never dropped");
+    reached("K-F13");
 }
 
 // K-07, K-F13: one that is held is waited for, within its budget
@@ -140,6 +142,7 @@ fn a_held_slot_is_waited_for() {
     script.settle();
     let phase = script.phase(T);
     assert!(matches!(phase, Phase::Errored { policy: Policy::Timed, .. }), "{phase:?}");
+    reached("K-F13");
 }
 
 // K-05: on every exit, also a failure and a stop
@@ -158,6 +161,7 @@ fn the_slot_goes_on_every_exit() {
     script.settle();
     assert!(script.ended.is_some());
     assert!(!script.slots.contains_key(&name));
+    reached("K-F12");
 }
 
 // K-05, K-F16: a removal that fails is told and left to the next start; one that comes too early
@@ -185,6 +189,7 @@ fn a_removal_that_fails_is_left_to_the_next_start() {
     script.slots.insert(name.clone(), slot(&name));
     script.settle();
     assert!(!script.slots.contains_key(&name));
+    reached("K-F16");
 }
 
 // K-05, G-06: a slot that could not be removed keeps WAL, so it is tried again with each look

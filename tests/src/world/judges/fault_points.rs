@@ -1,25 +1,30 @@
 //! Which fault points of the crash tables a moment is at: what is in flight, and what is durable. A
-//! crash or a fault counts for each of them.
+//! crash counts for each of them; what counts for other faults stands in `hits`.
 
 use walferry_core::batch::CopyMode;
 use walferry_core::effect::Work;
 use walferry_core::ids::{Lane, TableId};
+use walferry_core::lsn::Position;
 use walferry_core::record::{Phase, Record};
 
+use super::positions::Step;
 use crate::world::World;
 use crate::world::row::Row;
+use crate::world::target::Target;
 
-/// Fault points that the world is at.
+/// Fault points of the crash tables that the world is at. A crash whose save in flight took effect is
+/// one right behind it.
 #[must_use]
-pub fn fault_points(world: &World) -> Vec<&'static str> {
+pub fn crash_points(world: &World, save: bool) -> Vec<&'static str> {
     let mut points = Vec::new();
     let working = world.working();
     let persisted = world.store.persisted();
     for (_, work) in &working {
-        of_work(work, persisted, &mut points);
+        of_work(work, persisted, save, &mut points);
     }
     if world.is_alive() {
         of_record(world, persisted, &working, &mut points);
+        of_run(world, &working, &mut points);
     }
     if !world.destination.owing().is_empty() {
         points.push("C-F12");
@@ -32,9 +37,14 @@ pub fn fault_points(world: &World) -> Vec<&'static str> {
     points
 }
 
-fn of_work(work: &Work<Row>, persisted: Option<&Record>, points: &mut Vec<&'static str>) {
+fn of_work(
+    work: &Work<Row>,
+    persisted: Option<&Record>,
+    save: bool,
+    points: &mut Vec<&'static str>,
+) {
     match work {
-        Work::Save { record, .. } => of_save(record, persisted, points),
+        Work::Save { record, .. } => of_save(record, persisted, save, points),
         Work::CreateSlot { .. } => {
             points.push(if is_recreating(persisted) { "I-F3" } else { "U-F2" });
         }
@@ -58,15 +68,15 @@ fn of_work(work: &Work<Row>, persisted: Option<&Record>, points: &mut Vec<&'stat
         }
         Work::ReadRange { .. } => points.push("K-F5"),
         Work::WriteRows(_) => points.push("K-F6"),
-        Work::FinishCopy { .. } => points.extend(["K-F7", "K-F8"]),
+        Work::FinishCopy { .. } => points.push("K-F7"),
         Work::CloseReaders { .. } => points.push("K-F9"),
         Work::WriteChanges(batch) if batch.lane == Lane::Main => points.push("X-F2"),
         Work::WriteChanges(_) => points.push("W-F3"),
-        Work::Flush { lane: Lane::Main } => points.push("F-F1"),
-        Work::Flush { .. } => points.push("W-F6"),
+        Work::Flush { lane: Lane::Main } => points.push("C-F12"),
         Work::CloseCopy { .. } => points.push("W-F5"),
-        Work::Shutdown => points.push("Q-F1"),
-        Work::CheckOwner
+        Work::Flush { .. }
+        | Work::Shutdown
+        | Work::CheckOwner
         | Work::Identify
         | Work::ListPublication
         | Work::InspectSlot { .. }
@@ -85,8 +95,12 @@ fn is_recreating(persisted: Option<&Record>) -> bool {
 }
 
 /// A save in flight: which one it is.
-fn of_save(record: &Record, persisted: Option<&Record>, points: &mut Vec<&'static str>) {
-    points.push("R-F9");
+fn of_save(
+    record: &Record,
+    persisted: Option<&Record>,
+    save: bool,
+    points: &mut Vec<&'static str>,
+) {
     let Some(before) = persisted else {
         points.extend(["U-F1", "U-F11"]);
         return;
@@ -108,11 +122,12 @@ fn of_save(record: &Record, persisted: Option<&Record>, points: &mut Vec<&'stati
         points.push("X-F1");
     }
     if record.checkpoint > before.checkpoint {
-        points.extend(["C-F10", "X-F4", "X-F7"]);
+        points.extend(if save { ["C-F11", "X-F5"] } else { ["C-F10", "X-F4"] });
     }
     for (table, entry) in &*record.tables {
-        if let Some(old) = before.tables.get(table) {
-            of_transition(&old.phase, &entry.phase, points);
+        match before.tables.get(table) {
+            Some(old) => of_transition(&old.phase, &entry.phase, points),
+            None => points.push("T-F1"),
         }
     }
 }
@@ -120,9 +135,8 @@ fn of_save(record: &Record, persisted: Option<&Record>, points: &mut Vec<&'stati
 fn of_transition(old: &Phase, new: &Phase, points: &mut Vec<&'static str>) {
     match (old, new) {
         (Phase::Copying, Phase::Catchup { .. } | Phase::Ready { .. }) => {
-            points.extend(["W-F4", "H-F1"]);
+            points.push("W-F4");
         }
-        (Phase::Copying, Phase::Errored { .. }) => points.push("K-F17"),
         (Phase::Catchup { .. } | Phase::Ready { .. }, Phase::Errored { .. }) => {
             points.push("X-F9");
         }
@@ -166,10 +180,67 @@ fn of_record(
     if wrote {
         points.push("H-F2");
     }
+    if let Some(checkpoint) = record.checkpoint {
+        of_history(world, record, checkpoint, points);
+    }
+}
+
+/// What the checkpoint has not passed yet.
+fn of_history(
+    world: &World,
+    record: &Record,
+    checkpoint: Position,
+    points: &mut Vec<&'static str>,
+) {
+    let changed = |table: &TableId| {
+        let target = world.destination.durable.get(table);
+        let at = target.and_then(Target::changed_at);
+        at.is_some_and(|key| !checkpoint.covers(key.commit))
+    };
+    if record.tables.keys().any(changed) {
+        points.push("D-F1");
+    }
+    let unread = |id: TableId| world.source.history_from(id, checkpoint).next().is_some();
+    if world.source.tables.iter().any(|(&id, table)| table.dropped && unread(id)) {
+        points.push("T-F8");
+    }
+}
+
+/// Where the run stands.
+fn of_run(
+    world: &World,
+    working: &[(walferry_core::ids::OpId, Work<Row>)],
+    points: &mut Vec<&'static str>,
+) {
     if world.has_closed_fence() {
         points.push("W-F9");
     }
-    if world.pipeline().is_some_and(|pipeline| pipeline.view().lifecycle == "stopping") {
+    points.extend(match world.last_step() {
+        Step::CreatedAgain => Some("I-F5"),
+        Step::Followed => Some("P-F3"),
+        Step::Flushed => Some("F-F4"),
+        Step::Other => None,
+    });
+    let Some(view) = world.pipeline().map(walferry_core::Pipeline::view) else { return };
+    if view.lifecycle == "stopping" {
         points.push("Q-F5");
+    }
+    if view.lifecycle == "recovering" && world.timeline() != world.source.timeline {
+        points.push("P-F4");
+    }
+    let untouched = |record: &Record| {
+        !record.tables.is_empty()
+            && record.tables.values().all(|entry| entry.phase == Phase::Pending)
+    };
+    if world.destination.is_started() && world.store.persisted().is_some_and(untouched) {
+        points.push("U-F7");
+    }
+    let partly = world.source.transaction_around(view.positions.dispatched).map(|t| t.commit);
+    let offered = working.iter().any(|(_, work)| {
+        matches!(work, Work::WriteChanges(batch) if batch.lane == Lane::Main
+            && batch.transactions.last().map(|part| part.commit) == partly)
+    });
+    if partly.is_some() && (offered || world.destination.owes(Lane::Main)) {
+        points.push("B-F1");
     }
 }

@@ -1,12 +1,41 @@
 //! What must hold when a process has ended by itself (Q-I1, L-I1, K-I4), and which ends are allowed.
 
+use walferry_core::fault::FaultKind;
 use walferry_core::ids::Lane;
+use walferry_core::notice::Outcome;
+use walferry_core::policies::SlotLoss;
 use walferry_core::record::Phase;
 
 use crate::coverage::reached;
 use crate::world::{Process, World};
 
 impl World {
+    /// Judges a run that ends in whatever way.
+    ///
+    /// # Panics
+    /// If it has changed what it may not.
+    pub(in crate::world) fn judge_end(&mut self, outcome: &Outcome) {
+        let Some(process) = &self.process else { return };
+        process.watch.judge_stop(self.now(), &self.config.limits, self.last_advance);
+        if process.watch.stop.is_some() {
+            reached("L-I3");
+        }
+        let Outcome::Failed { fault, .. } = outcome else { return };
+        let before = process.watch.at_identify.as_ref();
+        if is_refused_promotion(&fault.kind) && before.is_some() {
+            assert_eq!(self.store.persisted(), before, "a refused promotion saves (P-I4)");
+            reached("P-I4");
+        }
+        let reject = self.config.limits.policies.slot_loss == SlotLoss::Reject;
+        if reject && is_slot_loss(&fault.kind) {
+            let pending = fault.kind == FaultKind::RecreationPending;
+            let flag = self.store.persisted().is_some_and(|record| record.recreate);
+            assert_eq!(pending, flag, "{} with a re-creation begun: {flag} (I-I3)", fault.kind);
+            reached("I-I3");
+            self.hit(pending.then_some("I-F6"));
+        }
+    }
+
     /// Judges an orderly stop.
     ///
     /// # Panics
@@ -35,5 +64,25 @@ impl World {
             assert!(record.write_horizon >= offered, "the horizon is not exact (Q-I1)");
         }
         reached("Q-I1");
+        if process.watch.stop.is_some_and(|(_, copies)| copies) {
+            // The copy that was alive has held nobody up.
+            reached("Q-I3");
+        }
     }
+}
+
+fn is_refused_promotion(kind: &FaultKind) -> bool {
+    matches!(
+        kind,
+        FaultKind::HorizonBeyondFork { .. } | FaultKind::IdentityMismatch { field: "timeline", .. }
+    )
+}
+
+const fn is_slot_loss(kind: &FaultKind) -> bool {
+    matches!(
+        kind,
+        FaultKind::SlotMissing { .. }
+            | FaultKind::SlotInvalidated { .. }
+            | FaultKind::RecreationPending
+    )
 }

@@ -2,10 +2,13 @@
 //! owns what.
 
 use walferry_core::batch::{Batch, ChangeBody, CopyStart};
+use walferry_core::config::Until;
 use walferry_core::effect::Work;
 use walferry_core::ids::{Attempt, Lane, StreamId, TableId};
+use walferry_core::policies::{PromotionLoss, SlotLoss};
 use walferry_core::record::{Phase, Record};
 
+use super::lanes::check_size;
 use crate::coverage::reached;
 use crate::world::World;
 use crate::world::row::Row;
@@ -18,7 +21,11 @@ impl World {
     /// If it may not begin now.
     pub(in crate::world) fn judge_work(&mut self, work: &Work<Row>) {
         match work {
-            Work::Save { record, .. } => self.judge_save(record),
+            Work::Save { record, .. } => {
+                self.judge_save(record);
+                self.judge_boundary(record);
+                self.judge_fork(record);
+            }
             Work::BeginCopy(start) => self.judge_begin(start),
             Work::WriteChanges(batch) => self.judge_batch(batch),
             Work::WriteRows(_) | Work::FinishCopy { .. } | Work::Flush { .. } => {
@@ -27,9 +34,18 @@ impl World {
             Work::OpenSnapshot { table, attempt, .. } => {
                 let saved = self.is_copying(*table, *attempt);
                 assert!(saved, "a snapshot before Copying is saved (K-01)");
+                let mut others = self.source.snapshots.keys();
+                let alive = others.any(|(other, _)| other == table);
+                assert!(!alive, "two attempts of {table} live (T-I2)");
+                reached("T-I2");
             }
             Work::DropSlot { slot } => self.judge_drop(slot),
             Work::CreateSlot { slot, .. } => self.judge_creation(slot),
+            Work::CloseReaders { table, attempt } => {
+                let target = self.destination.durable.get(table);
+                let whole = target.is_some_and(|t| t.attempt == *attempt && t.finished);
+                assert!(whole, "the readers of {table} end before its rows are durable (DS-I4)");
+            }
             Work::Startup { .. } => {
                 let Some(process) = &self.process else { return };
                 assert!(process.watch.identified, "startup before the identity (S-I1)");
@@ -64,7 +80,6 @@ impl World {
             | Work::OpenReader { .. }
             | Work::ReadSchema { .. }
             | Work::ReadRange { .. }
-            | Work::CloseReaders { .. }
             | Work::CloseCopy { .. }
             | Work::Shutdown => (),
         }
@@ -99,6 +114,32 @@ impl World {
             reached("X-I2");
         }
         self.judge_horizon(record);
+    }
+
+    /// C-I5: a checkpoint never lies inside a transaction.
+    fn judge_boundary(&self, record: &Record) {
+        // Save R1 of a resync carries the new timeline and the checkpoint of the old one (P-09).
+        let Some(checkpoint) = record.checkpoint.filter(|_| !record.recreate) else { return };
+        let Some(source) = self.source.on_timeline(record.identity.timeline) else { return };
+        let inside = source.transaction_around(checkpoint).map(|found| found.commit);
+        assert_eq!(inside, None, "the checkpoint {checkpoint} is inside a transaction (C-I5)");
+        if record.checkpoint > record.initial_lsn {
+            reached("C-I5");
+        }
+    }
+
+    /// P-I3: a promotion lowers the checkpoint to the fork, if it was above.
+    fn judge_fork(&self, record: &Record) {
+        let Some(before) = self.store.persisted() else { return };
+        let from = before.identity.timeline;
+        if record.identity.timeline == from || record.recreate || before.initial_lsn.is_none() {
+            return;
+        }
+        let Some(source) = self.source.on_timeline(record.identity.timeline) else { return };
+        let fork = source.switches.iter().find(|switch| switch.parent == from);
+        let wanted = before.checkpoint.min(fork.map(|switch| switch.at));
+        assert_eq!(record.checkpoint, wanted, "the checkpoint behind a promotion (P-I3)");
+        reached("P-I3");
     }
 
     /// X-I1: from a main-lane write on the persisted horizon covers it, also after later saves.
@@ -136,7 +177,9 @@ impl World {
 
     fn judge_batch(&mut self, batch: &Batch<Row>) {
         self.judge_offer();
+        check_size(batch, &self.config.limits, self.event_bytes);
         let Some(process) = &mut self.process else { return };
+        process.watch.judge_order(batch);
         check_owner(batch, |table| process.handovers.get(&table).copied());
         for entry in &batch.tables {
             let has_changes = changed(batch).any(|table| table == entry.table);
@@ -190,6 +233,7 @@ impl World {
         let main = record.identity.slot == *slot;
         let allowed = main && (record.initial_lsn.is_none() || record.recreate);
         assert!(allowed, "{slot} dropped (U-I3, I-I3)");
+        self.judge_wish(record);
         reached("U-I3");
     }
 
@@ -199,7 +243,19 @@ impl World {
         assert_eq!(record.identity.slot, slot, "another name than the recorded one (N-02)");
         let allowed = record.initial_lsn.is_none() || record.recreate;
         assert!(allowed, "the main slot is replaced silently (M-I2)");
+        self.judge_wish(record);
         reached("M-I2");
+    }
+
+    /// I-I3: a re-creation was wanted by a policy or by a person.
+    fn judge_wish(&self, record: &Record) {
+        let policies = &self.config.limits.policies;
+        let wanted = record.initial_lsn.is_none()
+            || policies.slot_loss == SlotLoss::Recreate
+            || policies.promotion_loss == PromotionLoss::Resync
+            || self.config.until == Some(Until::Recreated)
+            || self.recreation_asked;
+        assert!(wanted, "a re-creation that nobody wants (I-I3)");
     }
 }
 

@@ -12,7 +12,6 @@ use walferry_core::notice::Outcome;
 use super::Player;
 use crate::coverage::reached;
 use crate::world::features::BUILT;
-use crate::world::judges::fault_points::fault_points;
 use crate::world::row::Row;
 use crate::world::source::server_error;
 
@@ -23,8 +22,7 @@ impl Player {
     /// Throws one fault, if it makes sense now.
     pub(super) fn throw_fault(&mut self) -> bool {
         let faults = self.faults;
-        let points = fault_points(&self.world);
-        let thrown = match self.dice.below(24) {
+        match self.dice.below(24) {
             0 if faults.stop > 0 => {
                 self.world.stop();
                 true
@@ -42,13 +40,7 @@ impl Player {
             18..=20 if faults.more > 0 => self.promote(),
             21..=23 if faults.more > 0 => self.ask_something(),
             _ => false,
-        };
-        if thrown {
-            for point in points {
-                reached(point);
-            }
         }
-        thrown
     }
 
     fn lose_stream(&mut self) -> bool {
@@ -59,7 +51,6 @@ impl Player {
             1 => server_error(*b"57P02"),
             _ => FaultKind::Transport,
         };
-        reached("A-F1");
         self.world.end_stream(stream, Fault::new(Origin::Source, kind, ""));
         true
     }
@@ -84,6 +75,11 @@ impl Player {
                 self.world.refuse(op, crate::world::TRANSIENT);
             }
             Work::CloseCopy { .. } | Work::CloseStream { .. } => self.perform(op),
+            Work::CreateSlot { .. } | Work::OpenSnapshot { .. } if self.dice.chance(20) => {
+                // No free slot at the server.
+                self.world.refuse(op, server_error(*b"53400"));
+                reached("M-F4");
+            }
             Work::Identify
             | Work::ListPublication
             | Work::InspectSlot { .. }
@@ -108,7 +104,6 @@ impl Player {
 
     /// A call of the destination fails, in one of the ways that DS-03, DS-10 and DS-F3 name.
     fn fail_call(&mut self, op: OpId, work: &Work<Row>) {
-        reached("DS-F1");
         if self.dice.chance(25) {
             self.world.perform_in_doubt(op, Durability::Accepted);
             return;
@@ -147,30 +142,42 @@ impl Player {
     }
 
     fn hang_something(&mut self) -> bool {
+        if self.dice.chance(20) {
+            self.jump();
+            return true;
+        }
         let working = self.world.working();
         let Some(&(op, _)) = self.dice.pick(&working) else { return false };
         self.world.hang(op);
         true
     }
 
+    /// Time jumps past most of the budgets (Y-F2).
+    fn jump(&mut self) {
+        let by = Duration::from_secs(self.dice.between(60, 7_200));
+        self.world.trace.line(|| format!("--- {} s pass", by.as_secs()));
+        self.world.advance(by);
+        reached("Y-F2");
+    }
+
     /// The server dies, or refuses for a while.
     fn break_server(&mut self) -> bool {
         let down = Duration::from_millis(self.dice.between(1, 30_000));
         self.world.crash_server(down);
-        reached("A-F2");
         true
     }
 
     fn lose_copy_connection(&mut self) -> bool {
         let snapshots: Vec<_> = self.world.source.snapshots.keys().copied().collect();
         let Some(&(table, attempt)) = self.dice.pick(&snapshots) else { return false };
-        if self.dice.chance(50) {
+        let slot = self.world.source.snapshots[&(table, attempt)].slot.clone();
+        if self.dice.chance(20) {
+            self.world.invalidate(&slot, "wal_removed");
+        } else if self.dice.chance(50) {
             self.world.lose_exporter(table, attempt);
-            reached("K-F10");
         } else {
             let reader = u32::try_from(self.dice.below(3)).unwrap_or(0);
-            self.world.source.lose_reader(table, attempt, reader);
-            reached("K-F11");
+            self.world.lose_reader(table, attempt, reader);
         }
         true
     }
@@ -190,10 +197,7 @@ impl Player {
         }
         self.taken_away = true;
         match self.dice.below(4) {
-            0 => {
-                reached("I-F11");
-                self.world.invalidate(&slot, "idle_timeout");
-            }
+            0 => self.world.invalidate(&slot, "idle_timeout"),
             1 => self.world.invalidate(&slot, "wal_removed"),
             2 => {
                 self.world.invalidate(&slot, "rows_removed");
@@ -216,14 +220,12 @@ impl Player {
             return false;
         }
         if self.dice.chance(20) && self.promoted {
-            reached("P-F10");
             return self.world.reach_old_primary();
         }
         if self.world.source.is_left_behind() || !self.world.source.has_standby() {
             return false;
         }
         self.promoted = true;
-        reached("P-F9");
         self.world.promote();
         true
     }

@@ -132,11 +132,17 @@ impl Player {
             }
             4 if members.len() > 1 && source.may_run(&Edit::Drop(table), None) => {
                 source.commit(&[Edit::Drop(table)], 1, 1, 100);
+                let known = self.world.store.persisted().map(|record| &record.tables);
+                let unknown = known.is_some_and(|tables| !tables.contains_key(&table));
+                if unknown && !self.world.source.tables[&table].history.is_empty() {
+                    crate::coverage::reached("T-F3");
+                }
             }
             _ => {
                 // Between two listings: the stamp alone tells (T-11).
                 source.leave(table);
                 source.join(table);
+                crate::coverage::reached("T-F4");
             }
         }
     }

@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use walferry_core::batch::Durability;
 use walferry_core::ids::{OpId, StreamId};
+use walferry_core::policies::SlotLoss;
 
 use super::World;
 use super::dice::Dice;
@@ -125,6 +126,12 @@ impl Player {
             return;
         }
         self.world.answer_refusal();
+        if self.world.store.persisted().is_some_and(|record| record.recreate)
+            && self.dice.chance(20)
+        {
+            // Somebody thinks better of it while a re-creation is under way (I-F6).
+            self.world.config.limits.policies.slot_loss = SlotLoss::Reject;
+        }
         self.world.start();
         if self.world.store.has_late() && self.dice.chance(50) {
             self.world.store.comes_late();

@@ -212,6 +212,15 @@ impl Source {
         self.wal.iter().rev().find(|t| !t.heartbeat).map(|t| t.end)
     }
 
+    /// The transaction that a position lies inside of, between the start and the end of its commit
+    /// record.
+    #[must_use]
+    pub fn transaction_around(&self, position: Position) -> Option<&Transaction> {
+        let behind = self.wal.partition_point(|transaction| position.covers(transaction.commit));
+        let last = self.wal[..behind].last()?;
+        (position < last.end && !last.loose).then_some(last)
+    }
+
     /// Transactions that have not ended.
     #[must_use]
     pub fn running(&self) -> Vec<u32> {

@@ -63,6 +63,12 @@ impl Sender {
         }
     }
 
+    /// Whether it has sent a part of a transaction.
+    #[must_use]
+    pub const fn is_inside(&self) -> bool {
+        self.inside > 0
+    }
+
     fn sends(&self, transaction: &Transaction) -> bool {
         !self.start.covers(transaction.commit)
             && (self.sends_empty || !transaction.events.is_empty())

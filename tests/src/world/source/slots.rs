@@ -28,6 +28,8 @@ pub struct Slot {
     pub held_until: Option<Instant>,
     /// Why it can no longer be used (PG-35).
     pub invalid: Option<&'static str>,
+    /// Whether an administrator has moved it, so that a pipeline can only refuse it.
+    pub advanced: bool,
     /// Its plugin: another one makes it foreign.
     pub plugin: &'static str,
 }
@@ -143,6 +145,7 @@ impl Source {
             failover,
             held_until: None,
             invalid: None,
+            advanced: false,
             plugin: "pgoutput",
         };
         self.slots.insert(name.to_owned(), made);

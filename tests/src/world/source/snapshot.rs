@@ -167,13 +167,14 @@ impl Source {
     }
 
     /// A reader's connection is lost, and the first one's lock with it.
-    pub fn lose_reader(&mut self, table: TableId, attempt: Attempt, reader: u32) {
-        if let Some(snapshot) = self.snapshots.get_mut(&(table, attempt)) {
-            snapshot.readers.remove(&reader);
-        }
+    /// Whether there was one.
+    pub fn lose_reader(&mut self, table: TableId, attempt: Attempt, reader: u32) -> bool {
+        let snapshot = self.snapshots.get_mut(&(table, attempt));
+        let there = snapshot.is_some_and(|snapshot| snapshot.readers.remove(&reader));
         if reader == 0 {
             self.unlock(table, attempt);
         }
+        there
     }
 
     /// Ends the readers of one attempt.

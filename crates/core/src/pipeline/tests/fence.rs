@@ -60,6 +60,7 @@ fn a_keepalive_is_enough_during_a_fence() {
     rig.settle();
     assert_eq!(opened(&rig).len(), 1);
     assert!(rig.phase(A).and_then(|phase| phase.handover()) >= Some(at(121)));
+    walferry_coverage::reached("W-F8");
 }
 
 // W-14: it asks again soon, because the first answer may come from too far behind
@@ -95,6 +96,7 @@ fn a_fence_that_opens_by_time_doubles_and_leaves_main_free_as_long() {
         assert_eq!(closed(&rig).len(), fences + 1, "and not for longer");
     }
     assert_eq!(lasted, [2_000, 4_000, 5_000, 5_000]);
+    walferry_coverage::reached("W-I2");
 }
 
 // W-16: also a handover in the pause behind the fence
@@ -156,6 +158,7 @@ fn a_fence_opens_when_its_attempt_fails_and_when_the_run_stops() {
     assert_eq!(opened(&rig), [(A, 0, FenceEnd::Interrupted)]);
     rig.settle();
     assert!(rig.ended.is_some(), "what was held is drained");
+    walferry_coverage::reached("W-F9");
 }
 
 // W-13: not for a table that is far behind

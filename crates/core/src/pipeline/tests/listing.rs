@@ -53,6 +53,8 @@ fn a_row_of_a_new_table_leads_to_its_copy() {
     assert!(matches!(rig.phase(B), Some(Phase::Ready { .. })));
     rig.live(10_100);
     assert_eq!(skipped(&rig), 0, "its first row is inside its copy (T-I1)");
+    walferry_coverage::reached("T-I1");
+    walferry_coverage::reached("T-I3");
 }
 
 // T-03: announcements, schema messages, the timer
@@ -126,6 +128,30 @@ fn a_table_that_is_not_listed() {
     rig.head = 300;
     rig.live(10_100);
     assert!(rig.pipeline.ledger.record().tombstones.contains_key(&B));
+    walferry_coverage::reached("T-F3");
+}
+
+// T-F6, T-04, PG-20: a leaf under a published root is announced and never listed; rows name the root
+#[test]
+fn a_partition_is_attached_and_detached() {
+    let (root, leaf) = (A, C);
+    let mut rig = Rig::streaming(&[root], |_| ());
+    for commit in [110, 120] {
+        let begin = Event::Begin { commit: CommitLsn(Lsn(commit)), time_us: 0 };
+        let end = Event::Commit { commit: CommitLsn(Lsn(commit)), end: at(commit + 1) };
+        rig.stream(StreamId::Main, vec![begin, relation(leaf), super::rig::row(root, 0), end]);
+        rig.settle();
+    }
+    // Detached: its rows belong to nobody, and the server sends none of them.
+    rig.commit(130, &[root]);
+    rig.live(10_100);
+    let record = rig.pipeline.ledger.record();
+    assert!(record.tombstones.is_empty(), "no tombstone of a leaf");
+    assert_eq!(record.tables.keys().copied().collect::<Vec<_>>(), [root]);
+    assert!(matches!(rig.phase(root), Some(Phase::Ready { .. })), "and no copy");
+    let offered: Vec<_> = rig.offered.iter().flat_map(|b| super::rig::tables_of(b)).collect();
+    assert_eq!(offered, [root; 3]);
+    walferry_coverage::reached("T-F6");
 }
 
 // T-09, T-10, X-15, DS-05: an attempt is cancelled and closed; the table comes back with a recopy
@@ -155,6 +181,8 @@ fn a_table_leaves_while_it_is_copied_and_comes_back() {
     assert_eq!(mode, Some(CopyMode::Recopy { previous: Attempt(1) }));
     rig.settle();
     assert!(rig.phase(A).and_then(|phase| phase.handover()).is_some());
+    walferry_coverage::reached("T-I2");
+    walferry_coverage::reached("T-F4");
 }
 
 // T-I2: a table that waits for a copy place leaves the queue with the publication
@@ -219,6 +247,7 @@ fn a_changed_stamp_is_copied_anew_or_reported() {
         rig.live(10_100);
         assert!(!rig.has_noticed(|n| matches!(n, Notice::MembershipChanged { .. })), "once");
     }
+    walferry_coverage::reached("T-F4");
 }
 
 // T-12, Q-06: no checkpoint is saved after it was seen
@@ -257,6 +286,7 @@ fn a_listing_that_fails_changes_nothing_and_is_made_again() {
     rig.live(10_100);
     assert!(rig.phase(B).is_some());
     assert!(rig.has_noticed(|n| matches!(n, Notice::TableGone { table: C, .. })), "not forgotten");
+    walferry_coverage::reached("T-F2");
 }
 
 // no listing in a stop

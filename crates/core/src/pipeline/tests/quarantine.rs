@@ -40,6 +40,7 @@ fn a_table_at_fault_is_set_aside_and_the_others_go_on() {
         assert_eq!(view.held_bytes, 0, "B-I4");
         assert!(rig.ended.is_none());
     }
+    walferry_coverage::reached("X-I6");
 }
 
 // a batch of which nothing is left is covered
@@ -73,6 +74,8 @@ fn an_error_that_is_not_confined_ends_the_run() {
         rig.settle();
         assert_eq!(rig.failed(), Some(&FaultKind::Destination { class }), "{class:?} {blame:?}");
     }
+    walferry_coverage::reached("X-F8");
+    walferry_coverage::reached("X-F9");
 }
 
 // more than quarantines_per_hour end the run; after an hour it may go on
@@ -152,6 +155,7 @@ fn a_sink_that_always_fails_ends_the_run() {
     rig.fail(is_main_write, destination(TRANSIENT, Blame::Unstated));
     rig.settle();
     assert_eq!(rig.failed(), Some(&FaultKind::Destination { class: TRANSIENT }));
+    walferry_coverage::reached("Y-I3");
 }
 
 // X-15, model check 3: a batch that is offered again holds no event of an older attempt

@@ -58,6 +58,7 @@ fn a_retry_by_hand_races_with_the_timed_one() {
     rig.settle();
     assert_eq!(rig.pipeline.ledger.record().tables[&A].attempt, Some(Attempt(2)), "one attempt");
     assert!(matches!(rig.phase(A), Some(Phase::Ready { .. })));
+    walferry_coverage::reached("Y-F4");
 }
 
 // Y-09: refused with a reason, and nothing is changed
@@ -106,6 +107,7 @@ fn a_resync_cancels_the_attempt_that_runs() {
     let entry = rig.pipeline.ledger.record().tables[&A].clone();
     assert!(matches!(entry.phase, Phase::Ready { .. }));
     assert_eq!((entry.attempt, entry.tries), (Some(Attempt(3)), 0));
+    walferry_coverage::reached("T-I2");
 }
 
 // Y-09, X-15, H-02: resync right behind the handover, before it is saved
