@@ -174,3 +174,23 @@ fn a_keepalive_inside_a_transaction() {
     assert!(stage.world.hits().any(|point| point == "A-F8"));
     stage.world.heal();
 }
+
+// W-I2, W-15: main is held for two seconds and not longer, whatever the private stream does
+#[test]
+fn a_fence_opens_by_time() {
+    let mut stage = Stage::with(2, |config| config.limits.copy_concurrency = 1);
+    stage.world.start();
+    stage.until(|work| matches!(work, Work::ReadRange { table, .. } if *table == B));
+    stage.commit(&[Edit::Put(A, 1), Edit::Put(B, 1)]);
+    stage.read_main();
+    stage.settle();
+    assert!(stage.world.has_closed_fence());
+    let since = stage.world.now();
+    while stage.world.has_closed_fence() {
+        stage.world.advance(Duration::from_millis(50));
+        stage.settle();
+    }
+    assert_eq!(stage.world.now().since(since), Duration::from_secs(2));
+    stage.world.heal();
+    reached("W-I2");
+}
