@@ -72,7 +72,9 @@ impl Store {
         self.absent.retain(|table, _| !is_listed(table));
         let known: Vec<TableId> = self.in_doubt().flat_map(|r| r.tables.keys().copied()).collect();
         for table in known.into_iter().filter(|table| !is_listed(table)) {
-            self.absent.entry(table).or_insert(listing.position);
+            // A position from before a promotion may lie beyond the fork.
+            let first = self.absent.entry(table).or_insert(listing.position);
+            *first = listing.position.min(*first);
         }
     }
 

@@ -49,7 +49,8 @@ impl Target {
         let keeps = matches!(start.mode, CopyMode::Adopt { previous: Some(_) });
         let kept = before.filter(|_| keeps);
         let mut held = BTreeMap::new();
-        for before in before.into_iter().filter(|_| adopted) {
+        // Of a copy that was never handed over the operator vouches for the rows (K-18).
+        for before in before.into_iter().filter(|before| adopted && (before.adopted || keeps)) {
             held.extend(before.held.clone());
             held.extend(before.log.clone());
         }
