@@ -17,9 +17,11 @@ impl From<SourceError> for Fault {
 
 fn kind(error: &SourceError) -> FaultKind {
     match error {
-        SourceError::Resolve { .. } | SourceError::Io { .. } | SourceError::Closed { .. } => {
-            FaultKind::Transport
-        }
+        // After another server was reached, the next try asks anew who is there (S-02, P-01).
+        SourceError::Resolve { .. }
+        | SourceError::Io { .. }
+        | SourceError::Closed { .. }
+        | SourceError::AnotherServer { .. } => FaultKind::Transport,
         SourceError::Tls { .. } | SourceError::SignIn { .. } => FaultKind::Authentication,
         SourceError::Server { error, .. } => server(error),
         SourceError::Setting { setting, expected, found, .. } => {

@@ -78,6 +78,7 @@ impl CopyAttempt {
             Ok((session, seen))
         })
         .await?;
+        source.check(&seen)?;
         let (created, snapshot) = exporter
             .run(async move |session| slots::create_with_snapshot(session, &slot, failover).await)
             .await?;

@@ -8,6 +8,7 @@ use std::io;
 use std::time::Duration;
 
 use thiserror::Error;
+use walferry_core::source::SourceSeen;
 use walferry_core::wire::DecodeError;
 
 /// An `ErrorResponse` of the server.
@@ -57,6 +58,14 @@ pub(crate) enum SourceError {
     /// No answer in time.
     #[error("no answer within {budget:?} while trying to {action}")]
     Timeout { action: String, budget: Duration },
+    /// The address leads to another server than the one that was identified (S-06).
+    #[error(
+        "the connection reached another server: system {}, timeline {}, database {}, not system {}, \
+         timeline {}, database {}",
+        found.system_id, found.timeline, found.database,
+        expected.system_id, expected.timeline, expected.database
+    )]
+    AnotherServer { expected: Box<SourceSeen>, found: Box<SourceSeen> },
     /// Who asked went away, or closed what the work was for.
     #[error("{0} was given up")]
     Stopped(&'static str),

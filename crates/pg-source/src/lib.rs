@@ -38,7 +38,7 @@ mod transport;
 mod url;
 mod worker;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -96,6 +96,8 @@ struct Shared {
     publication: String,
     command: Kept,
     meta: Kept,
+    /// Who answered when the source was identified last.
+    identified: Mutex<Option<SourceSeen>>,
 }
 
 impl Source {
@@ -113,6 +115,7 @@ impl Source {
                 publication: options.publication,
                 command: Kept::new(Role::Main),
                 meta: Kept::new(Role::Meta),
+                identified: Mutex::new(None),
             }),
         }
     }
@@ -135,14 +138,26 @@ impl Source {
         &self,
         work: impl AsyncFnOnce(&mut Session) -> Result<T, SourceError>,
     ) -> Result<T, SourceError> {
-        self.shared.command.run(&self.shared.connector, work).await
+        let expected = self.identified();
+        self.shared.command.run(&self.shared.connector, expected.as_ref(), work).await
     }
 
     pub(crate) async fn meta<T>(
         &self,
         work: impl AsyncFnOnce(&mut Session) -> Result<T, SourceError>,
     ) -> Result<T, SourceError> {
-        self.shared.meta.run(&self.shared.connector, work).await
+        let expected = self.identified();
+        self.shared.meta.run(&self.shared.connector, expected.as_ref(), work).await
+    }
+
+    /// Whom every later call must reach (S-06).
+    fn identified(&self) -> Option<SourceSeen> {
+        self.shared.identified.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// S-06, for a connection of an attempt.
+    pub(crate) fn check(&self, found: &SourceSeen) -> Result<(), SourceError> {
+        kept::compare(self.identified().as_ref(), found)
     }
 
     /// Who the server is, on a replication connection (S-02), and what matters of its settings.
@@ -150,7 +165,12 @@ impl Source {
     /// # Errors
     /// What the server or the way to it says; so for every method.
     pub async fn identify(&self) -> Result<ServerFacts, Fault> {
-        fault(self.command(async |session| catalog::server(session).await).await)
+        let shared = &self.shared;
+        let read = async |session: &mut Session| catalog::server(session).await;
+        let facts = fault(shared.command.run(&shared.connector, None, read).await)?;
+        *shared.identified.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(facts.seen.clone());
+        Ok(facts)
     }
 
     /// One consistent listing of the publication (T-01); `None` if it does not exist.
@@ -168,7 +188,9 @@ impl Source {
     /// What the server or the way to it says.
     pub async fn inspect_slot(&self, slot: &str) -> Result<SlotReport, Fault> {
         let name = self.publication();
-        fault(self.meta(async |session| catalog::inspect_slot(session, slot, name).await).await)
+        // The report says who answers, and the core compares.
+        let look = async |session: &mut Session| catalog::inspect_slot(session, slot, name).await;
+        fault(self.shared.meta.run(&self.shared.connector, None, look).await)
     }
 
     /// All slots whose name starts with `prefix`.

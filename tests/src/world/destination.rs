@@ -273,6 +273,13 @@ impl Destination {
         }
     }
 
+    /// A new timeline uses the positions beyond its fork again, for other events.
+    pub fn forget_beyond(&mut self, fork: Position) {
+        for target in self.durable.values_mut().chain(self.visible.values_mut()) {
+            target.forget_beyond(fork);
+        }
+    }
+
     fn check_epoch(&self, epoch: Epoch) {
         assert_eq!(self.epoch, Some(epoch), "a call with another epoch (DS-14)");
         reached("DS-14");

@@ -49,6 +49,7 @@ impl World {
             working: BTreeMap::new(),
             reads: BTreeMap::new(),
             loaded_epoch,
+            server: None,
             handovers,
             watch: Watch::default(),
         });

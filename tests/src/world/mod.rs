@@ -100,6 +100,8 @@ struct Process {
     reads: BTreeMap<OpId, Read>,
     /// Ownership number of the record that it loaded, 0 without one.
     loaded_epoch: u64,
+    /// Who answered when the source was identified last (S-06).
+    server: Option<walferry_core::source::SourceSeen>,
     /// Handovers as the pipeline told them.
     handovers: BTreeMap<TableId, Position>,
     /// What the judges remember.

@@ -290,14 +290,33 @@ impl World {
         refusal.map_or(Ok(()), Err)
     }
 
+    /// S-06: what reports who answered is compared by the core; all else runs on the server that was
+    /// identified or not at all.
+    fn check_server(&self, work: &Work<Row>) -> Result<(), FaultKind> {
+        let reports = matches!(
+            work,
+            Work::Identify
+                | Work::InspectSlot { .. }
+                | Work::OpenStream { .. }
+                | Work::CloseStream { .. }
+        );
+        let known = self.process.as_ref().and_then(|process| process.server.as_ref());
+        match known {
+            Some(known) if !reports && *known != self.source.seen() => Err(FaultKind::Transport),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Work on the connections of an attempt. The answer to anything else is nothing but success.
     fn ask_of_copy(&mut self, op: OpId, work: &Work<Row>) -> Result<Answer, FaultKind> {
         self.let_in(work)?;
-        let source = &mut self.source;
         if let Work::OpenSnapshot { table, attempt, slot, failover } = work {
+            self.check_server(work)?;
+            let source = &mut self.source;
             let facts = source.open_snapshot(*table, *attempt, slot, *failover)?;
             return Ok(Answer::Snapshot(facts));
         }
+        let source = &mut self.source;
         if let Work::OpenReader { table, attempt, reader } = work {
             return Ok(Answer::Reader(source.open_reader(*table, *attempt, *reader)?));
         }
@@ -323,6 +342,7 @@ impl World {
     /// success.
     fn ask_source(&mut self, work: &Work<Row>) -> Result<Answer, FaultKind> {
         self.let_in(work)?;
+        self.check_server(work)?;
         if let Some(answer) = self.look_at_source(work) {
             return answer;
         }
@@ -398,6 +418,7 @@ impl World {
         } else if let Work::Identify = work {
             let answer = Answer::Identified(source.server());
             if let Some(process) = &mut self.process {
+                process.server = Some(source.seen());
                 process.watch.identified = true;
                 process.watch.at_identify = self.store.persisted().cloned();
             }

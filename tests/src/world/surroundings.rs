@@ -63,6 +63,7 @@ impl World {
         let streams = self.source.senders.clone();
         let Some(fork) = self.source.promote() else { return };
         self.trace.line(|| format!("--- the standby takes over at {fork}"));
+        self.destination.forget_beyond(fork);
         let points = self.promotion_points(fork);
         self.source.senders = streams;
         self.drop_connections();

@@ -1,7 +1,7 @@
 //! One table at the simulated destination: the rows of its snapshot, the log of its events, which
 //! must never have a hole, and the schema changes between them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use walferry_core::batch::{Batch, ChangeBody, CopyMode, CopyStart, DeliveryClass};
@@ -37,6 +37,8 @@ pub struct Target {
     log: BTreeMap<EventKey, TableEvent>,
     /// What the rows of an adopted table hold of earlier attempts, whatever its watermark says.
     held: BTreeMap<EventKey, TableEvent>,
+    /// Events of the log that the present timeline does not have.
+    foreign: BTreeSet<EventKey>,
     /// Applied schema changes by their position (DS-17).
     changes: BTreeMap<EventKey, Arc<SchemaChange>>,
 }
@@ -52,7 +54,8 @@ impl Target {
         // Of a copy that was never handed over the operator vouches for the rows (K-18).
         for before in before.into_iter().filter(|before| adopted && (before.adopted || keeps)) {
             held.extend(before.held.clone());
-            held.extend(before.log.clone());
+            let lasting = before.log.iter().filter(|(key, _)| !before.foreign.contains(key));
+            held.extend(lasting.map(|(key, event)| (*key, event.clone())));
         }
         Self {
             attempt: start.attempt,
@@ -64,8 +67,15 @@ impl Target {
             finished: adopted,
             log: kept.map(|target| target.log.clone()).unwrap_or_default(),
             held,
+            foreign: BTreeSet::new(),
             changes: BTreeMap::new(),
         }
+    }
+
+    /// What the rows hold of events that the present timeline does not have.
+    pub fn forget_beyond(&mut self, fork: Position) {
+        self.held.retain(|key, _| fork.covers(key.commit));
+        self.foreign.extend(self.log.keys().filter(|key| !fork.covers(key.commit)));
     }
 
     /// Rows of one sequence; the same sequence again must hold the same rows (K-I2).
