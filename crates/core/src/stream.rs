@@ -203,6 +203,14 @@ impl<R> Stream<R> {
         self.idle_at.filter(|&at| quiet && at > self.received)
     }
 
+    /// Whether an idle position could be taken if nothing were in flight or owed.
+    pub(crate) fn waits_for_the_lane(&self) -> bool {
+        self.reading.is_none()
+            && self.dispatching.is_none()
+            && self.queue.is_empty()
+            && self.idle_at.is_some_and(|at| at > self.received)
+    }
+
     /// Takes it; the caller raises the frontier to it in the same step.
     pub(crate) fn take_idle_position(&mut self, at: Position) {
         self.received = at;

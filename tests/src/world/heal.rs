@@ -46,7 +46,7 @@ impl World {
     /// Nothing of the surroundings is broken any more: what runs ends, nobody else holds a slot.
     pub fn heal_surroundings(&mut self) {
         if self.source.is_left_behind() {
-            self.source.visit_old_primary();
+            self.reach_old_primary();
         }
         for xid in self.source.running() {
             self.source.commit_open(xid, 1, 1, 100);

@@ -70,7 +70,7 @@ impl Fences {
         self.turns.remove(&table);
     }
 
-    fn is_for(&self, table: TableId) -> bool {
+    pub(super) fn is_for(&self, table: TableId) -> bool {
         self.closed.is_some_and(|closed| closed.table == table)
     }
 

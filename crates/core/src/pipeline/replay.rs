@@ -81,9 +81,11 @@ impl<R> Pipeline<R> {
             }
             return moved | self.flush_private(run, true) | self.offer_private(run);
         }
+        // W-14: main stands still until the idle position can be taken, which waits for the debt only.
+        let awaited = self.fence.is_for(run.table) && stream.waits_for_the_lane();
         moved
             | self.dispatch_private(run)
-            | self.flush_private(run, false)
+            | self.flush_private(run, awaited)
             | self.offer_private(run)
     }
 

@@ -76,11 +76,9 @@ pub struct Table {
     files: Vec<(CommitLsn, u32)>,
     /// The last change of shape or values that no event has followed yet.
     silent_at: Option<CommitLsn>,
-    /// Columns as the last event showed them.
-    shown: Vec<(String, u32)>,
-    /// When columns looked again as before although something had happened to them: a stream alone
-    /// cannot tell (D-08).
-    hidden_at: Option<CommitLsn>,
+    /// Columns as the first event after a change of shape or values showed them: when the change was,
+    /// when the event, and what it showed.
+    shown: Vec<(CommitLsn, CommitLsn, Signature)>,
     /// Stored defaults (`attmissingval`).
     missing: BTreeMap<i16, u32>,
     last_number: i16,
@@ -105,8 +103,7 @@ impl Table {
             generation: 0,
             deltas: Vec::new(),
             silent_at: None,
-            shown: signature(&schema(id)),
-            hidden_at: None,
+            shown: Vec::new(),
             shapes: vec![(made, Arc::new(schema(id)))],
             files: vec![(made, 1)],
             missing: BTreeMap::new(),
@@ -273,20 +270,23 @@ impl Table {
 
     /// The publication shows an event of the table: what it looks like is known from here on.
     pub fn shows_event(&mut self, commit: CommitLsn) {
-        if self.silent_at.take().is_some() {
-            let shown = signature(&self.shape());
-            if shown == self.shown {
-                self.hidden_at = Some(commit);
-            }
-            self.shown = shown;
+        if let Some(changed) = self.silent_at.take() {
+            self.shown.push((changed, commit, signature(&self.shape())));
         }
     }
 
     /// Whether a target that stands for a snapshot at `cutoff` cannot know every value (D-08, D-15).
     #[must_use]
     pub fn is_unclear_since(&self, cutoff: Position) -> bool {
-        let behind = |at: &CommitLsn| !cutoff.covers(*at);
-        self.silent_at.iter().chain(&self.hidden_at).any(behind)
+        let behind = |at: CommitLsn| !cutoff.covers(at);
+        let mut known = &signature(&self.shape_at(cutoff));
+        let mut hidden = false;
+        for (changed, _, columns) in self.shown.iter().filter(|(_, event, _)| behind(*event)) {
+            // Columns look as before although something has happened to them: a stream cannot tell.
+            hidden |= behind(*changed) && columns == known;
+            known = columns;
+        }
+        hidden || self.silent_at.is_some_and(behind)
     }
 
     fn fill(
@@ -324,7 +324,10 @@ impl Table {
     }
 }
 
-fn signature(shape: &TableSchema) -> Vec<(String, u32)> {
+/// What a stream shows of columns: name and type.
+type Signature = Vec<(String, u32)>;
+
+fn signature(shape: &TableSchema) -> Signature {
     shape.columns.iter().map(|column| (column.name.clone(), column.type_oid)).collect()
 }
 
