@@ -18,7 +18,8 @@ use walferry_core::event::Event;
 use walferry_core::fault::Fault;
 use walferry_core::lsn::Position;
 use walferry_core::wire::{
-    self, Limits, StreamDecoder, complete_frames, frame_size, next_frame, standby_status,
+    self, DecodeError, Limits, StreamDecoder, complete_frames, frame_size, next_frame,
+    standby_status,
 };
 
 use crate::error::{ServerError, SourceError};
@@ -49,6 +50,8 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// Longest time for the last confirmation of a stream that closes.
 const GOODBYE: Duration = Duration::from_secs(2);
 const DURING: &str = "streaming";
+/// The frame that asks the server to end the stream.
+const COPY_DONE: [u8; 5] = [b'c', 0, 0, 0, 4];
 
 /// What a stream delivers.
 #[derive(Debug, PartialEq)]
@@ -249,17 +252,40 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Sends the last confirmation before the stream closes: an orderly stop ends with it. A
-    /// server that does not read it in time loses nothing, the next start confirms it.
+    /// Sends the last confirmation before the stream closes: an orderly stop ends with it.
+    /// Then the server is asked to end the stream, and its answer awaited: a connection that is closed
+    /// over unread bytes is reset, and the server may lose what it has not read yet. One that does not
+    /// answer in time loses nothing, the next start confirms it.
     async fn say_goodbye(&mut self, control: Control) -> Result<(), Stop> {
-        if self.done.0 != control.confirms {
-            let frame = feedback(control.position, false);
-            let sent = tokio::time::timeout(GOODBYE, self.session.send_bytes(&frame, DURING));
-            if let Ok(sent) = sent.await {
-                sent?;
-            }
+        if control.confirms == 0 {
+            return Ok(());
         }
+        let goodbye = async {
+            if self.done.0 != control.confirms {
+                self.session.send_bytes(&feedback(control.position, false), DURING).await?;
+            }
+            self.session.send_bytes(&COPY_DONE, DURING).await?;
+            self.skip_to_the_end().await
+        };
+        tokio::time::timeout(GOODBYE, goodbye).await.unwrap_or(Ok(()))?;
         Ok(())
+    }
+
+    /// Reads on, past everything, until the server has ended the stream.
+    async fn skip_to_the_end(&mut self) -> Result<(), SourceError> {
+        let limit = self.session.connector().frame_bytes;
+        loop {
+            let input = self.session.input();
+            while let Some(frame) = next_frame(input, limit).map_err(undecodable)? {
+                let (tag, size) = (frame.tag, frame.size());
+                if matches!(tag, b'c' | b'C' | b'E') {
+                    return Ok(());
+                }
+                input.advance(size);
+            }
+            make_room(input, 0, limit)?;
+            fill(self.session, DURING).await?;
+        }
     }
 
     /// Does what was wished since the last look; whether the gate is open.
@@ -285,6 +311,10 @@ impl Reader<'_> {
     }
 }
 
+fn undecodable(source: DecodeError) -> SourceError {
+    SourceError::Decode { what: "the stream", source }
+}
+
 /// A status update as a CopyData frame.
 fn feedback(position: Position, reply: bool) -> [u8; 39] {
     // Only shown by the server, so a clock that is wrong does no harm.
@@ -308,9 +338,8 @@ pub(crate) fn make_room(
     whole: usize,
     limit: usize,
 ) -> Result<(), SourceError> {
-    let decode = |source| SourceError::Decode { what: "the stream", source };
     let begun = input.get(whole..).unwrap_or_default();
-    let missing = frame_size(begun, limit).map_err(decode)?.unwrap_or_default();
+    let missing = frame_size(begun, limit).map_err(undecodable)?.unwrap_or_default();
     let missing = missing.saturating_sub(begun.len());
     if missing > ROOM_BYTES || input.capacity() - input.len() < ROOM_BYTES {
         input.reserve(missing.min(input.len()).max(BUFFER_BYTES));
@@ -345,10 +374,9 @@ fn decode(
     decoder: &mut StreamDecoder,
     events: &mut Vec<Event<Bytes>>,
 ) -> Result<(), SourceError> {
-    let failed = |source| SourceError::Decode { what: "the stream", source };
     let limit = session.connector().frame_bytes;
     let input = session.input();
-    let complete = complete_frames(input, limit).map_err(failed)?;
+    let complete = complete_frames(input, limit).map_err(undecodable)?;
     if complete == 0 {
         return Ok(());
     }
@@ -359,9 +387,9 @@ fn decode(
     // A small change is about 130 bytes with its headers.
     events.reserve(complete / 128);
     loop {
-        let progress = decoder.decode(&chunk, events).map_err(failed)?;
+        let progress = decoder.decode(&chunk, events).map_err(undecodable)?;
         chunk.advance(progress.consumed);
-        let Some(frame) = next_frame(&chunk, limit).map_err(failed)? else { return Ok(()) };
+        let Some(frame) = next_frame(&chunk, limit).map_err(undecodable)? else { return Ok(()) };
         match frame.tag {
             b'N' | b'S' => {}
             b'E' => {

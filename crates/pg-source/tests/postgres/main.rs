@@ -23,6 +23,7 @@ macro_rules! on_servers {
 
 mod connect;
 mod copy;
+mod elsewhere;
 mod failover;
 mod ranges;
 mod schema;
