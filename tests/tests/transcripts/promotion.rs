@@ -3,7 +3,7 @@
 
 use walferry_core::batch::Durability;
 use walferry_core::effect::Work;
-use walferry_core::fault::FaultKind;
+use walferry_core::fault::{Fault, FaultKind, Origin, SqlState};
 use walferry_core::ids::Lane;
 use walferry_core::policies::PromotionLoss;
 use walferry_tests::coverage::reached;
@@ -255,4 +255,29 @@ fn a_promotion_finds_the_run_busy() {
     stage.settle();
     promote_here(&mut stage);
     assert!(phase(&stage, A).handover().is_some());
+}
+
+// Y-02, S-06: a server error ended the stream, and the inspection that names the cause reached the old
+// primary: its slot was taken for ours, found lost, and the run ended (or made the slot anew)
+#[test]
+fn the_slot_of_another_server_says_nothing_about_a_lost_stream() {
+    let mut stage = delivered();
+    stage.world.source.replicate(true);
+    stage.world.promote();
+    follows(&mut stage, 2);
+    stage.world.trace.take();
+    let fault = Fault::new(Origin::Source, FaultKind::Server { code: SqlState(*b"57P01") }, "");
+    let streams = stage.world.source.senders.clone();
+    assert!(stage.world.source.visit_old_primary());
+    stage.world.source.senders = streams;
+    stage.say("new connections reach the old primary");
+    stage.world.end_stream(MAIN, fault);
+    let slot = record(&stage).identity.slot;
+    stage.world.source.slots.remove(&slot);
+    stage.settle();
+    assert!(stage.world.is_alive(), "{:?}", stage.world.take_outcome());
+    assert!(stage.world.reach_old_primary());
+    go_on(&mut stage);
+    insta::assert_snapshot!(stage.text());
+    follows(&mut stage, 2);
 }

@@ -98,6 +98,8 @@ impl<R> Pipeline<R> {
         // if it exists again by now (PG-24).
         let undecodable = original.kind == FaultKind::Server { code: UNDEFINED_OBJECT };
         let found = match result {
+            // Another server answers by now, and its slot says nothing: what follows asks who it is.
+            Ok(Answer::Slot(report)) if self.check_seen(&report.seen).is_err() => None,
             Ok(Answer::Slot(report)) => {
                 let name = self.config.publication.clone();
                 let missing = FaultKind::PublicationMissing { name };
