@@ -58,7 +58,7 @@ pub struct Destination {
     /// Lanes that took something of which the core does not know.
     stray: BTreeSet<Lane>,
     /// Calls that ended without an effect and may still have one (DS-12).
-    late: Vec<(Lane, Call)>,
+    late: Vec<(u32, Lane, Call)>,
     epoch: Option<Epoch>,
     pipeline: Option<String>,
     /// Whether `startup` was called in this process and `shutdown` was not.
@@ -123,17 +123,17 @@ impl Destination {
         self.in_flight.values().filter(|(lane, _)| *lane == Lane::Main).count()
     }
 
-    /// A call ends without any effect; it may have one later if `late`. A flush or `finish_copy` that
-    /// fails, for whatever reason, has said that accepted work may be gone (DS-03).
-    pub fn failed(&mut self, op: OpId, late: bool) {
+    /// A call ends without any effect; it may have one later, of the timeline `late`. A flush or
+    /// `finish_copy` that fails, for whatever reason, has said that accepted work may be gone (DS-03).
+    pub fn failed(&mut self, op: OpId, late: Option<u32>) {
         let Some((lane, call)) = self.in_flight.remove(&op) else { return };
         // The core cannot know whether the call was taken.
         self.stray.insert(lane);
         if matches!(call, None | Some(Call::Finish(..))) {
             self.debts.remove(&lane);
         }
-        if let Some(call) = call.filter(|_| late) {
-            self.late.push((lane, call));
+        if let (Some(call), Some(timeline)) = (call, late) {
+            self.late.push((timeline, lane, call));
         }
     }
 
@@ -341,7 +341,8 @@ impl Destination {
     /// A call that ended without an effect arrives after all: an older epoch is fenced, an older
     /// attempt skipped, and what would leave a hole is refused (DS-12, DS-14, O-8).
     pub fn comes_late(&mut self, source: &Source) {
-        let Some((lane, call)) = self.late.pop() else { return };
+        let Some((timeline, lane, call)) = self.late.pop() else { return };
+        let source = source.on_timeline(timeline).unwrap_or(source);
         let fenced = self.epoch > Some(epoch_of(&call));
         if fenced {
             reached("O-8");
@@ -396,7 +397,7 @@ impl Destination {
             if survives(1) == 1 && !self.debts.contains(&lane) {
                 self.take(lane, call, source);
             } else {
-                self.late.push((lane, call));
+                self.late.push((source.timeline, lane, call));
             }
         }
         for lane in self.accepted.keys().copied().collect::<Vec<_>>() {

@@ -64,7 +64,7 @@ impl World {
         if kind == FaultKind::StoreFailed {
             self.store.doubt(false);
         }
-        self.destination.failed(op, false);
+        self.destination.failed(op, None);
         self.complete(op, Err(Fault { blame, ..Fault::new(origin, kind, "") }));
         self.hit(points);
     }
@@ -164,7 +164,7 @@ impl World {
         if !running.cancelled {
             points.extend(self.failure_points(&running.work, &kind));
         }
-        self.destination.failed(op, true);
+        self.destination.failed(op, Some(self.timeline()));
         self.complete(op, Err(Fault::new(origin, kind, "")));
         self.hit(points);
     }
